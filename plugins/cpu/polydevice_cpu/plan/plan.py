@@ -68,6 +68,7 @@ class Plan:
         times: by number of the step, of all inferences that were timed.
         computes_arrays: whether some step is no primitive.
         held_bytes: estimate of what the plan takes by itself.
+        is_compiled: whether it is known that all code is there.
         is_final: whether it stays; one in strips is replaced after some inferences.
         runs: how many those were.
         whole: makes the plan without strips; None where there is none.
@@ -82,6 +83,7 @@ class Plan:
         self.refused = dict(parts.refused)
         self.origins = dict(parts.origins)
         self.times = LayerTimes[int]()
+        self.is_compiled = False
         self.is_final = True
         self.runs = 0
         self.whole: Callable[[], Plan | None] | None = None
@@ -91,24 +93,24 @@ class Plan:
         self.result_bytes = sum(
             math.prod(value.shape) * value.dtype.itemsize for value in outputs if value is not None
         )
-        self.computes_arrays = any(not isinstance(step, PrimitiveStep) for step in steps)
-        self.held_bytes = sum(
-            PRIMITIVE_BYTES if isinstance(step, PrimitiveStep) else ARRAY_BYTES for step in steps
-        )
+        primitives = [step for step in steps if isinstance(step, PrimitiveStep)]
+        arrays = len(steps) - len(primitives)
+        self.computes_arrays = arrays > 0
+        self.held_bytes = PRIMITIVE_BYTES * len(primitives) + ARRAY_BYTES * arrays
         self.arena_bytes = self._place(
             self._arena_storages() if parts.arena is None else parts.arena
         )
-        self.scratchpad_bytes = max(
-            (step.scratchpad_bytes for step in steps if isinstance(step, PrimitiveStep)),
-            default=0,
-        )
+        self.scratchpad_bytes = max([step.scratchpad_bytes for step in primitives], default=0)
 
     def compile(self) -> None:
         """See to it that all code is there; an inference does so step by step."""
+        if self.is_compiled:
+            return
         for step in reversed(self.steps):  # another thread may have begun with the first one
             if isinstance(step, PrimitiveStep):
                 for primitive in step.primitives:
                     primitive.compile()
+        self.is_compiled = True
 
     @functools.cached_property
     def labels(self) -> list[follower.Step]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -45,6 +46,7 @@ class Piece:
     """A primitive that computes so many positions of a step.
 
     Attributes:
+        weights: how they are packed; None where there are none.
         layouts: of the arguments that have all positions, by index; the others are one for all.
         position_bytes: what a position takes in each of them.
     """
@@ -53,18 +55,17 @@ class Piece:
     length: int
     layouts: Mapping[int, Descriptor]
     position_bytes: tuple[int, ...]
+    weights: Descriptor | None
 
 
-@dataclass(frozen=True)
-class Strip:
+class Strip(NamedTuple):
     """A piece, and the first position that it computes. Positions follow each other in memory."""
 
     piece: Piece
     start: int
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(NamedTuple):
     """A primitive that computes a part of a picture, from a copy of what it reads.
 
     Attributes:
@@ -114,10 +115,12 @@ class PrimitiveStep:
     @property
     def scratchpad_bytes(self) -> int:
         """What it takes of a request's scratchpad: the primitives' own use, and copies."""
-        if not (self.strips or self.blocks):
-            return self.primitive.scratchpad_bytes
-        copied = max((sum(self.copied(block)) for block in self.blocks), default=0)
-        return copied + max(primitive.scratchpad_bytes for primitive in self.primitives)
+        if self.strips:
+            return max(piece.primitive.scratchpad_bytes for piece, _ in self.strips)
+        if self.blocks:
+            copied = max(sum(self.copied(block)) for block in self.blocks)
+            return copied + max(block.primitive.scratchpad_bytes for block in self.blocks)
+        return self.primitive.scratchpad_bytes
 
     @staticmethod
     def copied(block: Block) -> tuple[int, int]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -20,44 +21,61 @@ _Bound = tuple[list[Array], _Slices, Array, Callable[[], int], _Slices, Array]
 """Margins, what is read and where it is copied to, the call, what is written, and its copy."""
 
 
-def bind_blocks(
-    step: PrimitiveStep,
-    arrays: Sequence[Array],
-    shared: Sequence[int],
-    scratchpad: Array,
-    memories: Memories,
-) -> Callable[[], int]:
-    """Return a call that computes all blocks and returns a status, 0 for success.
+MOST = 256
+"""Calls of a primitive that are kept, as of `StripCalls`."""
 
-    Args:
-        step: which has blocks.
-        arrays: [N, C, spatial…]: its source and its result, wherever they are when it is called.
-        shared: what all blocks read besides: an index on execution, the handle of its memory
-            object, the next index…
-        scratchpad: `step.scratchpad_bytes` at least; each block has it to itself.
-        memories: makes memory objects.
+
+class BlockCalls:
+    """Calls of the blocks of a request's plans, of which one runs at a time.
+
+    To make one takes some 30 us.
     """
-    calls: dict[Primitive, _Call] = {}
-    bound = []
-    for block in step.blocks:
-        made = block.primitive
-        call = calls.get(made)
-        if call is None:
-            copied = step.copied(block)
-            call = calls[made] = _call(made, copied, shared, scratchpad, memories)
-        bound.append(_bind(block, *call))
-    return partial(_run, arrays, bound)
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._made: WeakKeyDictionary[Primitive, dict[Hashable, _Call]] = WeakKeyDictionary()
+        self._scratchpad: Array | None = None
+
+    def bind(
+        self,
+        step: PrimitiveStep,
+        arrays: Sequence[Array],
+        shared: Sequence[int],
+        scratchpad: Array,
+    ) -> Callable[[], int]:
+        """Return a call that computes all blocks of a step and returns a status, 0 for success.
+
+        Args:
+            step: which has blocks.
+            arrays: [N, C, spatial…]: its source and its result, wherever they are at the call.
+            shared: what all blocks read besides, constants if there are to be calls for other
+                steps: an index on execution, the handle of its memory object, the next index…
+            scratchpad: `step.scratchpad_bytes` at least; each block has it to itself.
+        """
+        if scratchpad is not self._scratchpad:  # calls keep it in memory
+            self._made.clear()
+            self._scratchpad = scratchpad
+        key = tuple(shared)
+        bound = []
+        for block in step.blocks:
+            made = block.primitive
+            known = self._made.get(made)
+            if known is None:
+                known = self._made[made] = {}
+            call = known.get(key)
+            if call is None:
+                if len(known) == MOST:
+                    known.clear()
+                call = known[key] = _call(made, step.copied(block), shared, scratchpad)
+            bound.append(_bind(block, *call))
+        return partial(_run, arrays, bound)
 
 
 def _call(
-    made: Primitive,
-    copied: tuple[int, int],
-    shared: Sequence[int],
-    scratchpad: Array,
-    memories: Memories,
+    made: Primitive, copied: tuple[int, int], shared: Sequence[int], scratchpad: Array
 ) -> _Call:
     """What executes a primitive, and the copies that it reads and writes."""
-    start = address_of(scratchpad)
+    start, memories = address_of(scratchpad), Memories()
     arguments = [*shared, Arg.SRC, memories.at(made.src, start)]
     arguments += [Arg.DST, memories.at(made.dst, start + copied[0])]
     if made.scratchpad_bytes:

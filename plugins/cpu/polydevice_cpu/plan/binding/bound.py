@@ -22,11 +22,11 @@ from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.engine import Memories, address_of
 from polydevice_cpu.onednn.primitive import Primitive, execution_error
-from polydevice_cpu.plan.binding.blocks import bind_blocks
+from polydevice_cpu.plan.binding.blocks import BlockCalls
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.giving_way import GivingWay
 from polydevice_cpu.plan.binding.stretches import Call, Together, stretches
-from polydevice_cpu.plan.binding.strips import part, run_parts
+from polydevice_cpu.plan.binding.strips import run_parts
 from polydevice_cpu.plan.binding.workspace import Workspace
 from polydevice_cpu.plan.plan import Plan
 from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step, TailStep, outputs_of
@@ -61,9 +61,9 @@ class BoundPlan:
         """
         self.plan = plan
         self._get_threads, self._set_threads = openmp.functions()
-        self.held_bytes = BOUND_BYTES * sum(
-            len(step.primitives) if isinstance(step, PrimitiveStep) else 1 for step in plan.steps
-        )
+        primitives = [step for step in plan.steps if isinstance(step, PrimitiveStep)]
+        parts = sum(len(step.strips or step.blocks) or 1 for step in primitives)
+        self.held_bytes = BOUND_BYTES * (len(plan.steps) - len(primitives) + parts)
         self._context = context
         self.tail_outputs: dict[int, Array] = {}
         """Results whose shape the data decided, by position, after a run."""
@@ -75,11 +75,11 @@ class BoundPlan:
         self._inputs: dict[int, _Place] = {}
         self._outputs: dict[int, _Place] = {}
         self._homes: dict[int, Array] = {}
-        self._strips = workspace.strips
+        self._strips, self._blocks = workspace.strips, workspace.blocks
         self._handles: dict[int, int] = {}
         self._scratchpads: dict[int, int] = {}
         self._calls: list[Call] = [self._bind(step) for step in plan.steps]
-        counts = [s.primitive.threads for s in plan.steps if isinstance(s, PrimitiveStep)]
+        counts = [step.primitive.threads for step in primitives]
         self._first_threads = counts[0] if counts else None
         self._most_threads = max(counts, default=1)
         self._changes_threads = len(set(counts)) > 1
@@ -173,10 +173,11 @@ class BoundPlan:
     def _run_first(self) -> None:
         """Run each step as soon as its code is there."""
         check, threads = current_bounds().check, self._first_threads
+        lacks_code = not self.plan.is_compiled
         for step, call in zip(self.plan.steps, self._calls, strict=True):
             check()
             if isinstance(step, PrimitiveStep):
-                for primitive in step.primitives:
+                for primitive in step.primitives if lacks_code else ():
                     if not primitive.is_compiled:
                         primitive.compile()
                 if step.primitive.threads != threads:
@@ -300,10 +301,7 @@ class BoundPlan:
             else:
                 whole.append((index, value))
         layouts = [(index, value.descriptor) for index, value in whole]
-        start, parts = self._scratchpad_start, []
-        for strip in step.strips:
-            call = self._strips.of(strip.piece, constants, layouts, start)
-            parts.append(part(call, strip.piece, strip.start))
+        parts = self._strips.parts(step.strips, constants, layouts, self._scratchpad_start)
         values = [step.arguments[index] for index in cut] + [value for _, value in whole]
         return partial(run_parts, parts, self._addresses(values))
 
@@ -322,8 +320,10 @@ class BoundPlan:
         sides = Arg.SRC, Arg.DST
         arrays = self._arrays([step.arguments[index] for index in sides])
         others = [(index, each) for index, each in step.arguments.items() if index not in sides]
-        shared = [number for index, each in others for number in (index, self._memory(each))]
-        return bind_blocks(step, arrays, shared, self._scratchpad, self._memories)
+        shared = [x for index, each in others for x in (index, self._memory(each))]
+        are_constants = all(each.storage.root.kind is Kind.CONSTANT for _, each in others)
+        calls = self._blocks if are_constants else BlockCalls()
+        return calls.bind(step, arrays, shared, self._scratchpad)
 
     def _memory(self, value: Value) -> int:
         """The handle of a value's memory object."""

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.descriptor import Descriptor, required
 from polydevice_cpu.onednn.engine import Memories
-from polydevice_cpu.plan.step import Piece
+from polydevice_cpu.plan.step import Piece, Strip
 
 MOST = 256
 """Calls of a piece that are kept: one for each of the layers that compute it with weights of their
@@ -27,6 +27,11 @@ class _Call(NamedTuple):
     moved: Sequence[int]
 
 
+Part = tuple[Callable[[], int], Sequence[int], Sequence[int]]
+"""A call, the memory objects that are moved for it, and how many bytes behind the address of what
+they are a part of."""
+
+
 class StripCalls:
     """Calls of the pieces of a request's plans, of which one runs at a time.
 
@@ -37,34 +42,40 @@ class StripCalls:
         """Begin with none."""
         self._made: WeakKeyDictionary[Piece, dict[Hashable, _Call]] = WeakKeyDictionary()
 
-    def of(
+    def parts(
         self,
-        piece: Piece,
+        strips: Sequence[Strip],
         constants: Sequence[int],
         whole: Sequence[tuple[int, Descriptor]],
         scratchpad: int,
-    ) -> _Call:
-        """Return what executes a piece.
+    ) -> list[Part]:
+        """Return calls for strips.
 
         Args:
-            piece: the piece.
-            constants: what it reads besides: an argument's index, the handle of its memory object,
+            strips: of one step.
+            constants: what they read besides: an argument's index, the handle of its memory object,
                 the next one's index…
-            whole: what else it reads that is one for all positions: index and layout.
-            scratchpad: the address of what it may write besides, if it needs any.
+            whole: what else they read that is one for all positions: index and layout.
+            scratchpad: the address of what they may write besides, if they need any.
         """
-        known = self._made.get(piece)
-        if known is None:
-            known = self._made[piece] = {}
-        key = (*constants, scratchpad, *((index, layout.key) for index, layout in whole))
-        made = known.get(key)
-        if made is None:
-            if len(known) == MOST:
-                known.clear()
-            made = _prepared(piece, constants, whole, scratchpad)
-            if all(layout.key is not None for _, layout in whole):
-                known[key] = made
-        return made
+        key = (*constants, scratchpad, *[(index, layout.key) for index, layout in whole])
+        found: list[Part] = []
+        for piece, start in strips:
+            known = self._made.get(piece)
+            if known is None:
+                known = self._made[piece] = {}
+            call = known.get(key)
+            if call is None:
+                if len(known) == MOST:
+                    known.clear()
+                call = _prepared(piece, constants, whole, scratchpad)
+                if all(layout.key is not None for _, layout in whole):
+                    known[key] = call
+            behind = [start * size for size in piece.position_bytes]
+            if whole:
+                behind += [0] * len(whole)
+            found.append((*call, behind))
+        return found
 
 
 def _prepared(
@@ -83,24 +94,12 @@ def _prepared(
     return _Call(primitive.call(handles, memories), moved)
 
 
-Part = tuple[Callable[[], int], Sequence[tuple[int, int, int]]]
-"""A call; and of each memory object that is moved for it the handle, the number of the address that
-it is moved behind, and how many bytes."""
-
-
-def part(call: _Call, piece: Piece, start: int) -> Part:
-    """Return a call for the positions from `start` on."""
-    behind = [start * size for size in piece.position_bytes]
-    behind += [0] * (len(call.moved) - len(behind))
-    return call.run, [(each, k, behind[k]) for k, each in enumerate(call.moved)]
-
-
 def run_parts(parts: Sequence[Part], addresses: Sequence[int]) -> int:
     """Run calls one after the other; return a status, 0 for success."""
     move = required().set_data_handle
-    for run, moves in parts:
-        for handle, which, behind in moves:
-            move(handle, addresses[which] + behind)
+    for run, moved, behind in parts:
+        for handle, address, further in zip(moved, addresses, behind, strict=True):
+            move(handle, address + further)
         status = run()
         if status:
             return status

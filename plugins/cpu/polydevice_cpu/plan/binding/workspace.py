@@ -5,6 +5,7 @@ from __future__ import annotations
 from polydevice.dtype import Array
 from polydevice.memory_budget import MemoryBudget
 from polydevice_cpu.onednn.engine import aligned
+from polydevice_cpu.plan.binding.blocks import BlockCalls
 from polydevice_cpu.plan.binding.strips import StripCalls
 
 GROWTH = 1.5
@@ -19,6 +20,7 @@ class Workspace:
         arena: for intermediate values.
         scratchpad: for the primitives' own use.
         strips: calls for strips.
+        blocks: calls for blocks.
     """
 
     def __init__(self, memory: MemoryBudget) -> None:
@@ -26,6 +28,7 @@ class Workspace:
         self.arena = _Block(memory)
         self.scratchpad = _Block(memory)
         self.strips = StripCalls()
+        self.blocks = BlockCalls()
 
 
 class _Block:

@@ -143,14 +143,24 @@ class Blocks:
         if not _pays(given, source, result, found, part):
             return ()
         geometry = sizes(given)[_GEOMETRY]
+        weights = given.arguments[_WEIGHTS]
+        assert isinstance(weights, Descriptor)
+        along = zip(weights.shape[2:], source[2:], *geometry[:3], strict=True)
+        axes = [
+            [_part(start, length, window) for start, length in axis]
+            for axis, window in zip(found, along, strict=True)
+        ]
         blocks: list[Block] = []
-        for parts in itertools.product(*found):
-            lengths = tuple(length for _, length in parts)
+        for parts in itertools.product(*axes):
+            lengths, *slices = zip(*parts, strict=True)
             made = self._primitive(given, place, geometry, lengths, sizes)
             if made is None or (blocks and made.weights != blocks[0].primitive.weights):
                 return ()
-            starts = [start for start, _ in parts]
-            blocks += [_block(made, image, starts, source, geometry) for image in range(result[0])]
+            read, inside, write = slices
+            inside = (slice(None), slice(None), *inside)
+            for image in range(result[0]):
+                one = slice(image, image + 1), slice(None)
+                blocks.append(Block(made, (*one, *read), inside, (*one, *write)))
         return tuple(blocks)
 
     @staticmethod
@@ -269,22 +279,18 @@ def _created(like: Primitive, geometry: tuple[Shape, ...], lengths: Shape) -> Pr
     return made
 
 
-def _block(
-    made: Primitive,
-    image: int,
-    starts: Sequence[int],
-    source: Shape,
-    geometry: tuple[Shape, ...],
-) -> Block:
-    """Where a block reads and writes."""
-    steps, _, pads, _ = geometry
-    one = slice(image, image + 1), slice(None)
-    read, place = [*one], [slice(None)] * 2
-    window, lengths = made.src.shape[2:], made.dst.shape[2:]
-    for start, step, pad, size, reach in zip(starts, steps, pads, source[2:], window, strict=True):
-        first = start * step - pad
-        inside = max(first, 0), min(first + reach, size)
-        read.append(slice(*inside))
-        place.append(slice(inside[0] - first, inside[1] - first))
-    write = [slice(first, first + n) for first, n in zip(starts, lengths, strict=True)]
-    return Block(made, tuple(read), tuple(place), (*one, *write))
+def _part(start: int, length: int, window: Shape) -> tuple[int, slice, slice, slice]:
+    """A part of an axis: how long, what it reads, where that lies in the copy, and the result.
+
+    Args:
+        start: of the part.
+        length: of the part.
+        window: its size, the source's, the step from one to the next, the gap between its
+            elements, and how far the first one reaches over the beginning.
+    """
+    kernel, size, step, gap, pad = window
+    first = start * step - pad
+    reach = (length - 1) * step + (kernel - 1) * (gap + 1) + 1
+    inside = max(first, 0), min(first + reach, size)
+    place = slice(inside[0] - first, inside[1] - first)
+    return length, slice(*inside), place, slice(start, start + length)

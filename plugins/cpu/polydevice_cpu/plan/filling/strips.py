@@ -151,7 +151,7 @@ class Strips:
         """
         self._relied_on = relied_on
         self._forms: dict[int, _Form] = {}
-        self._made: WeakValueDictionary[tuple[Any, ...], Piece] = WeakValueDictionary()
+        self._made: dict[tuple[Any, ...], WeakValueDictionary[int, Piece]] = {}
         self._refused: set[tuple[Any, ...]] = set()
 
     def of(
@@ -174,45 +174,52 @@ class Strips:
             wide = form.wide(axis, sizes)
             if wide is not None:
                 positions = math.prod(_positions(sizes(form.result)[0], axis))
-                cut = _Cut(form, axis, wide, sizes)
-                return self._strips(form, (place, axis, wide), cut, positions)
+                return self._strips((place, axis, wide), _Cut(form, axis, wide, sizes), positions)
         return ()
 
-    def _strips(
-        self, form: _Form, key: tuple[Any, ...], cut: _Cut, positions: int
-    ) -> tuple[Strip, ...]:
+    def _strips(self, key: tuple[Any, ...], cut: _Cut, positions: int) -> tuple[Strip, ...]:
         """Strips for which the weights are packed alike."""
-        least = LEAST if form.may_repeat else 1
-        while cuts := pieces(positions, least, may_repeat=form.may_repeat):
-            first = self._piece(key, cut, cuts[0][1])
+        may_repeat = cut.form.may_repeat
+        least = LEAST if may_repeat else 1
+        made = self._made.get(key)
+        if made is None:
+            made = self._made[key] = WeakValueDictionary()
+        while cuts := pieces(positions, least, may_repeat=may_repeat):
+            first = made.get(cuts[0][1]) or self._piece(key, made, cut, cuts[0][1])
             if first is None or (
-                form.has_weights
-                and first.primitive.weights.size_bytes > LARGE_BYTES
+                first.weights is not None
+                and first.weights.size_bytes > LARGE_BYTES
                 and (len(cuts) - 1) * FOR_LARGE > positions
             ):
                 break
             strips = []
             for start, length in cuts:
-                made = self._piece(key, cut, length)
-                if made is None or (
-                    form.has_weights and made.primitive.weights != first.primitive.weights
+                piece = made.get(length) or self._piece(key, made, cut, length)
+                if piece is None or (
+                    piece.weights is not first.weights and piece.weights != first.weights
                 ):
                     least = 2 * length
                     break
-                strips.append(Strip(made, start))
+                strips.append(Strip(piece, start))
             else:
                 return tuple(strips)
         return ()
 
-    def _piece(self, key: tuple[Any, ...], cut: _Cut, length: int) -> Piece | None:
+    def _piece(
+        self,
+        key: tuple[Any, ...],
+        known: WeakValueDictionary[int, Piece],
+        cut: _Cut,
+        length: int,
+    ) -> Piece | None:
         place = *key, length
-        made = self._made.get(place)
-        if made is None and place not in self._refused:
-            made = cut.made(length, self._relied_on)
-            if made is None:
-                self._refused.add(place)
-            else:
-                self._made[place] = made
+        if place in self._refused:
+            return None
+        made = cut.made(length, self._relied_on)
+        if made is None:
+            self._refused.add(place)
+        else:
+            known[length] = made
         return made
 
 
@@ -256,15 +263,19 @@ class _Form:
             return axis == self.given.arguments[_SOFTMAX_AXIS]
         return True
 
-    def _may_be_cut(self, axis: int | None) -> list[bool]:
-        """Of which layouts the size of the axis is always the same."""
-        return [
-            isinstance(layout, SymbolicDescriptor)
-            and layout.strides is not None
-            and len(layout.shape) == len(self.result.shape)
-            and (axis is None or not is_symbolic(layout.shape[axis]))
-            for layout in self.layouts.values()
-        ]
+    def _may_be_cut(self, axis: int | None) -> list[tuple[Descriptor, bool, bool]]:
+        """Layouts, whether they are formulas, and whether the axis always has the same size."""
+        found = []
+        for layout in self.layouts.values():
+            is_open = isinstance(layout, SymbolicDescriptor)
+            may_be_cut = (
+                is_open
+                and layout.strides is not None
+                and len(layout.shape) == len(self.result.shape)
+                and (axis is None or not is_symbolic(layout.shape[axis]))
+            )
+            found.append((layout, is_open, may_be_cut))
+        return found
 
     def wide(self, axis: int | None, sizes: Callable[[object], Any]) -> tuple[bool, ...] | None:
         """Whether layouts have all positions, each, or one number for all.
@@ -274,24 +285,26 @@ class _Form:
         """
         positions = _positions(sizes(self.result)[0], axis)
         found = []
-        for layout, may_be_cut in zip(self.layouts.values(), self._cuttable[axis], strict=True):
-            if isinstance(layout, SymbolicDescriptor):
-                shape, strides = sizes(layout)
-            else:
-                shape, strides = layout.shape, layout.strides
-            own = _positions(shape, axis)
-            has_all = math.prod(own) != 1
-            if has_all and not (
-                may_be_cut and own == positions and same_steps(shape, strides, _lie(shape, axis))
-            ):
+        for layout, is_open, may_be_cut in self._cuttable[axis]:
+            shape, strides = sizes(layout) if is_open else (layout.shape, layout.strides)
+            own, are_many, are_in_row = _seen(shape, strides, axis)
+            if are_many and not (may_be_cut and are_in_row and own == positions):
                 return None
-            found.append(has_all)
+            found.append(are_many)
         return tuple(found)
 
 
 def _positions(shape: Shape, axis: int | None) -> Shape:
     """The sizes of the axes of positions."""
     return shape if axis is None else (*shape[:axis], *shape[axis + 1 :])
+
+
+@lru_cache(maxsize=1024)
+def _seen(shape: Shape, strides: Shape, axis: int | None) -> tuple[Shape, bool, bool]:
+    """Positions of a layout, whether there are several, and whether they follow each other."""
+    own = _positions(shape, axis)
+    are_many = math.prod(own) != 1
+    return own, are_many, are_many and same_steps(shape, strides, _lie(shape, axis))
 
 
 @lru_cache(maxsize=1024)
@@ -319,14 +332,14 @@ class _Cut:
         wide: tuple[bool, ...],
         sizes: Callable[[object], Any],
     ) -> None:
-        self._form = form
+        self.form = form
         self._axis = axis
         self._wide = wide
         self._sizes = sizes
 
     def made(self, length: int, relied_on: Container[int]) -> Piece | None:
         """The primitive for so many positions; None if that is other code, or is not proved."""
-        given = self._form.given
+        given = self.form.given
         made = self.created(given, length)
         if made is None or not is_right(
             made,
@@ -339,11 +352,12 @@ class _Cut:
             return None
         parts = {
             index: self.layout(layout, length)
-            for (index, layout), has_all in zip(self._form.layouts.items(), self._wide, strict=True)
+            for (index, layout), has_all in zip(self.form.layouts.items(), self._wide, strict=True)
             if has_all
         }
         sizes = tuple(layout.size_bytes // length for layout in parts.values())
-        return Piece(made, length, parts, sizes)
+        weights = made.weights if self.form.has_weights else None
+        return Piece(made, length, parts, sizes, weights)
 
     def shape(self, shape: Shape, length: int) -> Shape:
         """Sizes of numbers with so many positions, where they have all."""
@@ -368,8 +382,8 @@ class _Cut:
         if not isinstance(like, SymbolicPrimitive):
             return like
         arguments = [self._argument(each, length) for each in like.arguments]
-        if self._form.windows:
-            arguments[_GEOMETRY] = self._form.windows
+        if self.form.windows:
+            arguments[_GEOMETRY] = self.form.windows
         made = Primitive.create(like.name, *arguments)
         if made is not None:
             made.note(
