@@ -8,6 +8,7 @@ import pytest
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.filling import blocks as making
+from polydevice_cpu.plan.filling import by_machine
 from polydevice_cpu.plan.filling.blocks import MOST, REPEATED, cuts
 from polydevice_cpu.plan.step import PrimitiveStep
 from tests.cpu import models
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.skipif(library() is None, reason="no oneDNN library on 
 def always(monkeypatch):
     """Have blocks however much they take besides: networks here are small."""
     monkeypatch.setattr(making, "LITTLE", 1e9)
+    monkeypatch.setattr(by_machine, "MOST_US", dict.fromkeys(by_machine.MOST_US, -1.0))
 
 
 def windows(channels: int, window: tuple[int, ...], attributes, *, height: int | str = "h"):

@@ -11,7 +11,9 @@ import pytest
 from polydevice.ops.activation import Relu
 from polydevice.symbolic_size import UntraceableError, mentions_sizes, tracing
 from polydevice_cpu.lowering.concat import _joining
+from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.library import library
+from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.building.looks import reshaped_strides
 from polydevice_cpu.plan.filling.captured import serves_all_sizes
@@ -391,3 +393,33 @@ def test_layouts_in_blocks_take_as_much_memory_as_their_sizes_ask(core, channels
             layouts = [value.descriptor.layout for step in steps for value in step.values]
             assert "aBcd16b" in layouts
     assert executable.compiled.templates.filled >= 2
+
+
+def test_a_primitive_whose_sizes_stay_is_not_even_asked_for(core, monkeypatch):
+    """Behind a mean over all positions, sizes are those of the pictures' number alone."""
+    weights = {"a": image(1, 8, 3, 3, 3), "b": image(2, 5, 8, 1, 1)}
+    nodes = [
+        ("Conv", ["x", "a"], ["c"], {}),
+        ("GlobalAveragePool", ["c"], ["d"], {}),
+        ("Conv", ["d", "b"], ["e"], {}),
+        ("Relu", ["e"], ["y"], {}),
+    ]
+    model = models.build(nodes, {"x": ["n", 3, "h", "w"]}, ["y"], weights)
+    executable, asked = load(core, model), []
+    request = executable.create_infer_request()
+    for width in (9, 10, 11, 12):
+        request.infer({"x": image(0, 1, 3, 8, width)})
+    create = Primitive.create.__func__
+
+    def noted(cls, kind, *arguments):
+        asked.extend(each.shape for each in arguments if isinstance(each, Descriptor))
+        return create(cls, kind, *arguments)
+
+    monkeypatch.setattr(Primitive, "create", classmethod(noted))
+    for n, is_new in ((1, False), (2, True), (2, False)):
+        x = image(n, n, 3, 8, 13 + len(asked))
+        asked.clear()
+        (wanted,) = models.answer(model, {"x": x})
+        np.testing.assert_allclose(request.infer({"x": x})["y"], wanted, rtol=1e-5, atol=1e-6)
+        assert ((n, 5, 1, 1) in asked) == is_new
+    assert executable.compiled.templates.filled

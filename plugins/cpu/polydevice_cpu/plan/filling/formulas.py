@@ -11,9 +11,11 @@ from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, PostOp
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.filling.blocks import Blocks, may_be_in_blocks, products
+from polydevice_cpu.plan.filling.by_machine import ByMachine, may_be_by_machine
 from polydevice_cpu.plan.filling.captured import serves_all_sizes
 from polydevice_cpu.plan.filling.copies import may_be_a_copy
 from polydevice_cpu.plan.filling.means import may_be_a_mean
+from polydevice_cpu.plan.filling.needs import Known
 from polydevice_cpu.plan.filling.strips import Strips, treats_positions_alike
 from polydevice_cpu.plan.plan import PlanParts
 from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step
@@ -35,9 +37,13 @@ class Formulas:
         means: places of primitives that may be means over all positions.
         copies: places of primitives that may be copies and nothing else.
         in_blocks: places of convolutions that may be computed in blocks.
+        in_code: places of convolutions that there is machine code for.
         products: how many all steps compute, for the sizes that there are.
         strips: what makes primitives for some of the positions.
         blocks: the same, of convolutions with larger windows.
+        by_machine: what computes them by machine code.
+        varying: places of sizes that are formulas.
+        known: primitives that plans use.
     """
 
     def __init__(self) -> None:
@@ -50,9 +56,13 @@ class Formulas:
         self.means: set[int] = set()
         self.copies: set[int] = set()
         self.in_blocks: set[int] = set()
+        self.in_code: set[int] = set()
         self.products = 0
         self.strips = Strips(self.relied_on)
         self.blocks = Blocks(self.relied_on)
+        self.by_machine = ByMachine()
+        self.varying: set[int] = set()
+        self.known = Known(self.places, self.varying)
         self._kept: list[object] = []
         self._alike: dict[Hashable, int] = {}
 
@@ -75,7 +85,9 @@ class Formulas:
         """Note the sizes of a thing; False where they are already."""
         if id(thing) in self.places:
             return False
-        self.places[id(thing)] = len(self.wanted)
+        place = self.places[id(thing)] = len(self.wanted)
+        if _has_formulas(sizes):
+            self.varying.add(place)
         self.wanted.append(sizes)
         self._kept.append(thing)  # or another thing might get its identity
         return True
@@ -162,6 +174,8 @@ class Formulas:
             self.alike_everywhere.add(self.places[id(primitive)])
         elif may_be_in_blocks(primitive):
             self.in_blocks.add(self.places[id(primitive)])
+        if may_be_by_machine(primitive):
+            self.in_code.add(self.places[id(primitive)])
         if may_be_a_copy(primitive):
             self.copies.add(self.places[id(primitive)])
         if may_be_a_mean(primitive):

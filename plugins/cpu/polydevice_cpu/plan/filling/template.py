@@ -24,10 +24,13 @@ from polydevice_cpu.plan.filling.formulas import Formulas
 from polydevice_cpu.plan.filling.means import is_a_mean, mean
 from polydevice_cpu.plan.filling.recipe import Packing, Recipe, StepForm, StorageForm, ValueForm
 from polydevice_cpu.plan.plan import Plan, PlanParts
-from polydevice_cpu.plan.step import ArrayStep, Block, PrimitiveStep, Step, Strip
+from polydevice_cpu.plan.step import ArrayStep, Block, PrimitiveStep, Start, Step, Strip
 from polydevice_cpu.plan.value import Storage, Value
 from polydevice_cpu.proof.claim import NotedClaim
 from polydevice_cpu.proof.proof import refusal
+
+MACHINE_CODE = "polydevice:avx512"
+"""What counters call steps of our own machine code."""
 
 
 class _UnfitError(Exception):
@@ -80,7 +83,9 @@ class PlanTemplate:
                     *(numbers, self._found, self._recipe, self._packing, codes),
                     may_be_in_strips=may_be_in_strips,
                 )
-                return filled.plan(self._parts), filled.is_for_now
+                plan = filled.plan(self._parts)
+            plan.is_compiled = codes.is_done
+            return plan, filled.is_for_now
         except _UnfitError:
             return None, False
         finally:
@@ -119,8 +124,10 @@ class _Filled:
         self._storages: list[Storage] = []
         self._alike_everywhere = found.alike_everywhere if may_be_in_strips else ()
         self._in_blocks = found.in_blocks if may_be_in_strips else ()
+        self._in_code = found.in_code if may_be_in_strips else ()
         self._means = found.means if may_be_in_strips else ()
         self._copies = found.copies if may_be_in_strips else ()
+        self._small = found.means | found.copies if may_be_in_strips else ()
         self.is_for_now = False
         self.strips: dict[int, tuple[Strip, ...]] = {}
         self.blocks: dict[int, tuple[Block, ...]] = {}
@@ -144,29 +151,45 @@ class _Filled:
     def _step(self, form: StepForm) -> Step:
         step, place, arguments, inputs, outputs = form
         if isinstance(step, ArrayStep):
-            return replace(
-                step, inputs=list(map(self._value, inputs)), outputs=list(map(self._value, outputs))
+            read, written = ([self._value(number) for number in each] for each in (inputs, outputs))
+            start, code = step.start, step.implementation
+            return ArrayStep(
+                *(step.name, step.type, start, read, written, code, step.writes, step.layers)
             )
+        if place in self._in_code and not self._is_mean(step.primitive):
+            by_machine = self._by_machine(form)
+            if by_machine is not None:
+                return by_machine
         values = self._values
         made = {index: values[number] or self._value(number) for index, number in arguments}
         if place < 0:
             filled = PrimitiveStep(step.name, step.type, step.primitive, made, step.outputs)
             filled.layers = step.layers
-        elif (compute := self._by_numpy(step.primitive, place, made)) is not None:
-            self.is_for_now = True
-            source, target = made[Arg.SRC], made[Arg.DST]
-            array_step = ArrayStep(step.name, step.type, lambda _: compute, [source], [target])
-            array_step.writes, array_step.layers = True, step.layers
-            return array_step
-        else:
-            primitive = self._primitive(step.primitive)
-            filled = PrimitiveStep(step.name, step.type, primitive, made, step.outputs)
-            filled.layers, filled.strips = step.layers, self.strips.get(place, ())
-            filled.blocks = self.blocks.get(place, ())
-        for primitive in filled.primitives:
-            if not primitive.is_compiled:
-                self._ahead.add(primitive)
+            self._ahead.add(step.primitive)
+            return filled
+        if place in self._small:
+            compute = self._by_numpy(step.primitive, place, made)
+            if compute is not None:
+                source, target = made[Arg.SRC], made[Arg.DST]
+                return self._array_step(step, lambda _: compute, source, target)
+        primitive = self._primitive(step.primitive)
+        filled = PrimitiveStep(step.name, step.type, primitive, made, step.outputs)
+        filled.layers, filled.strips = step.layers, self.strips.get(place, ())
+        filled.blocks = self.blocks.get(place, ())
         return filled
+
+    def _array_step(
+        self,
+        given: PrimitiveStep,
+        start: Start,
+        source: Value,
+        target: Value,
+        code: str = "numpy",
+    ) -> ArrayStep:
+        """A step that computes, without oneDNN, what a primitive would."""
+        self.is_for_now = True
+        name, type_ = given.name, given.type
+        return ArrayStep(name, type_, start, [source], [target], code, True, given.layers)
 
     def _value(self, number: int) -> Value:
         made = self._values[number]
@@ -236,7 +259,12 @@ class _Filled:
         place = self._places[id(given)]
         made = self._primitives.get(place)
         if made is None:
-            made = self._in_parts(given, place) or self._made_primitive(given)
+            known = self._found.known
+            made = known.get(given, self._numbers) or self._in_parts(given, place)
+            if made is None:
+                made = self._made_primitive(given)
+                known.keep(given, self._numbers, made)
+                self._ahead.add(made)
             self._primitives[place] = made
         return made
 
@@ -268,6 +296,21 @@ class _Filled:
                 return copy
         return None
 
+    def _by_machine(self, form: StepForm) -> ArrayStep | None:
+        """The step with machine code for all sizes; None where oneDNN computes it."""
+        step, forms = form.given, self._recipe.values
+        assert isinstance(step, PrimitiveStep)
+        given, numbers = step.primitive, dict(form.arguments)
+        assert isinstance(given, SymbolicPrimitive)
+        source, target = (self._value(numbers.pop(each)) for each in (Arg.SRC, Arg.DST))
+        constants = {index: forms[number] for index, number in numbers.items()}
+        start = self._found.by_machine.start(
+            given, (source, target), constants, self._sizes, self._packing
+        )
+        if start is None:
+            return None
+        return self._array_step(step, start, source, target, MACHINE_CODE)
+
     def _in_parts(self, given: SymbolicPrimitive, place: int) -> Primitive | None:
         """The primitive of the first strip or block; None for one that is made at once."""
         found = self._found
@@ -276,12 +319,18 @@ class _Filled:
             if strips := found.strips.of(given, place, self._sizes):
                 self.strips[place] = strips
                 self.is_for_now = True
+                for piece, _ in strips:
+                    if not piece.primitive.is_compiled:
+                        self._ahead.add(piece.primitive)
                 return strips[0].piece.primitive
         elif place in self._in_blocks:
             self._set_threads(given)
             if blocks := found.blocks.of(given, place, self._sizes, found.products):
                 self.blocks[place] = blocks
                 self.is_for_now = True
+                for block in blocks:
+                    if not block.primitive.is_compiled:
+                        self._ahead.add(block.primitive)
                 return blocks[0].primitive
         return None
 

@@ -1,0 +1,276 @@
+"""Convolutions and means by machine code for all sizes, where oneDNN would generate some for each.
+
+It adds numbers in the order in which oneDNN's code does, so that answers are the same to the bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeGuard
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice_cpu.algorithms.window_code import LONGEST, Function, Terms
+from polydevice_cpu.algorithms.window_sums import (
+    Constants,
+    Windows,
+    arguments,
+    functions,
+    starter,
+    taken_us,
+)
+from polydevice_cpu.onednn.attributes import Attributes, Eltwise, PostOp, Prelu
+from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType
+from polydevice_cpu.onednn.descriptor import (
+    Descriptor,
+    SymbolicDescriptor,
+    channels_last_strides,
+    row_major,
+    same_steps,
+)
+from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
+from polydevice_cpu.plan.filling.recipe import Packing, ValueForm
+from polydevice_cpu.plan.step import Start
+from polydevice_cpu.plan.value import Value
+
+_DEPTHWISE = "brdgmm_dw:avx512_core"
+_WITH_ALL_CHANNELS = "brgconv:avx512_core", "jit:avx512_core"
+"""oneDNN's code whose order of adding is followed; other code pads with zeros, or adds in parts."""
+
+MOST_US = {"brgconv:avx512_core": 80.0, "jit:avx512_core": 40.0, _DEPTHWISE: 40.0}
+"""How much longer than oneDNN's the code may take: a plan runs eight times so, and oneDNN takes
+0.65, 0.3 and 0.2 to 0.3 ms to choose, generate and bind code for a size."""
+
+MOST_MEANS_US = 80.0
+"""How long it may take for means: oneDNN's takes a third at least, and 0.2 to 0.3 ms to make."""
+
+MOST_CHANNELS = 96
+"""Channels of a source that oneDNN adds in one go."""
+
+_Link = tuple[Function, float, float]
+
+_SRC, _WEIGHTS, _BIAS, _DST, _ATTRIBUTES = 3, 4, 5, 6, 11
+_GEOMETRY = slice(7, 11)
+_ONE_SLOPE_PER_CHANNEL = Prelu(2)
+_OF_MEANS, _GEOMETRY_OF_MEANS = (2, 10), slice(5, 10)
+_MEANS = Algorithm.POOLING_AVG_INCLUDE_PADDING, Algorithm.POOLING_AVG_EXCLUDE_PADDING
+
+_FUNCTIONS = {
+    Algorithm.LINEAR: Function.LINEAR,
+    Algorithm.HARD_SWISH: Function.HARDSWISH,
+    Algorithm.RELU: Function.RELU,
+}
+
+
+def may_be_by_machine(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
+    """Whether a primitive is a convolution or means that there is machine code for."""
+    if not isinstance(given, SymbolicPrimitive) or given.name != "convolution_forward":
+        return _may_be_means(given)
+    src, weights, bias, dst, attributes = (
+        given.arguments[place] for place in (_SRC, _WEIGHTS, _BIAS, _DST, _ATTRIBUTES)
+    )
+    assert isinstance(weights, Descriptor)
+    assert isinstance(attributes, Attributes)
+    is_known = (
+        weights.shape[1:3] == (1, 1) and len(weights.shape) == 5
+        if given.implementation == _DEPTHWISE
+        else len(weights.shape) == 4 and given.implementation in _WITH_ALL_CHANNELS
+    )
+    return (
+        is_known
+        and given.threads == 1
+        and not isinstance(bias, SymbolicDescriptor)
+        and all(map(_is_open, (src, dst)))
+        and not attributes.quantisation
+        and _links(attributes) is not None
+    )
+
+
+def _may_be_means(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
+    if not isinstance(given, SymbolicPrimitive) or given.name != "pooling_forward":
+        return False
+    algorithm, attributes = (given.arguments[place] for place in _OF_MEANS)
+    assert isinstance(attributes, Attributes)
+    return (
+        algorithm in _MEANS
+        and given.implementation == "jit:avx512_core"
+        and given.threads == 1
+        and _is_open(given.src)
+        and given.dst.data_type is DataType.F32
+        and len(given.src.shape) == 4
+        and not attributes.post_ops
+    )
+
+
+def _is_open(layout: object) -> bool:
+    return (
+        isinstance(layout, SymbolicDescriptor)
+        and layout.strides is not None
+        and layout.source is None
+        and layout.data_type is DataType.F32
+    )
+
+
+def _links(attributes: Attributes) -> tuple[_Link, ...] | None:
+    """What follows; None where there is no code for it."""
+    links = list(map(_link, attributes.post_ops))
+    found = tuple(each for each in links if each is not None)
+    is_known = len(found) == len(links) <= LONGEST
+    return found if is_known and attributes.post_ops.count(_ONE_SLOPE_PER_CHANNEL) < 2 else None
+
+
+def _link(post_op: PostOp) -> _Link | None:
+    if post_op == _ONE_SLOPE_PER_CHANNEL:
+        return Function.PRELU, 0.0, 0.0
+    if not isinstance(post_op, Eltwise) or post_op.algorithm not in _FUNCTIONS:
+        return None
+    function = _FUNCTIONS[post_op.algorithm]
+    is_leaky = function is Function.RELU and post_op.alpha != 0
+    return None if is_leaky else (function, post_op.alpha, post_op.beta)
+
+
+def is_in_order(windows: Windows, behind: tuple[int, ...], channels: int) -> bool:
+    """Whether oneDNN adds elements line by line, and those of a line from the left.
+
+    It does not where windows at an end of a row lack their middle, which it adds first of all
+    others (seen in oneDNN 3.2 with 1,700 random convolutions).
+
+    Args:
+        windows: where they lie.
+        behind: how far the last ones reach over the end.
+        channels: of the source.
+    """
+    if windows.is_depthwise:
+        return True
+    reach = max(windows.pads[1], behind[1])
+    is_whole = reach <= (windows.sizes[1] - 1) // 2 and windows.gaps[1] == 0
+    return is_whole and channels <= MOST_CHANNELS
+
+
+class _Form(NamedTuple):
+    """What is the same for all sizes of a step.
+
+    Attributes:
+        window: sizes of a window.
+        is_depthwise: whether each channel has its own source.
+        functions: by how many positions they compute at once.
+        constants: what is read besides.
+    """
+
+    window: tuple[int, ...]
+    is_depthwise: bool
+    functions: dict[int, Any]
+    constants: Constants
+
+
+class ByMachine:
+    """What computes a template's convolutions; for one thread at a time."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._forms: dict[int, _Form | None] = {}
+
+    def start(
+        self,
+        given: SymbolicPrimitive,
+        sides: tuple[Value, Value],
+        constants: Mapping[int, ValueForm],
+        sizes: Callable[[object], Any],
+        packing: Packing,
+    ) -> Start | None:
+        """Return what makes the function of source and result; None where oneDNN computes it.
+
+        Args:
+            given: one that `may_be_by_machine`.
+            sides: what it reads and writes.
+            constants: what it reads besides, by index on execution.
+            sizes: returns the numbers of a primitive.
+            packing: returns a constant in a layout.
+        """
+        if given.name == "pooling_forward":
+            return _means(sides, sizes(given)[_GEOMETRY_OF_MEANS])
+        weights = constants[Arg.WEIGHTS].place
+        if weights not in self._forms:
+            self._forms[weights] = _form(given, constants, packing)
+        form = self._forms[weights]
+        if form is None or not all(map(_is_channels_last, sides)):
+            return None
+        steps, gaps, pads, behind = sizes(given)[_GEOMETRY]
+        windows = Windows(form.window, steps, gaps, pads, form.is_depthwise)
+        source, result = (side.shape for side in sides)
+        if not is_in_order(windows, behind, source[1]):
+            return None
+        told = arguments(source, result, windows)
+        if told is None or taken_us(told, more_than_onednn=True) > MOST_US[given.implementation]:
+            return None
+        return starter(form.functions, told, form.constants)
+
+
+def _means(sides: tuple[Value, Value], geometry: tuple[Any, ...]) -> Start | None:
+    """What makes the function of source and result; None where oneDNN computes it."""
+    steps, window, gaps, pads, behind = geometry
+    if any(pads) or any(behind) or not all(map(_is_channels_last, sides)):
+        return None
+    source, result = (side.shape for side in sides)
+    told = arguments(source, result, Windows(window, steps, gaps, pads, is_depthwise=True))
+    code = functions([Function.QUOTIENT], terms=Terms.PLAIN, has_bias=False)
+    if told is None or code is None or taken_us(told) > MOST_MEANS_US:
+        return None
+    return starter(code, told, Constants(None, None, None, [(math.prod(window), 0.0)]))
+
+
+def _form(
+    given: SymbolicPrimitive, constants: Mapping[int, ValueForm], packing: Packing
+) -> _Form | None:
+    """What is the same for all sizes; None where there is no code, or a constant is not plain."""
+    attributes, is_depthwise = given.arguments[_ATTRIBUTES], given.implementation == _DEPTHWISE
+    assert isinstance(attributes, Attributes)
+    links, has_bias = _links(attributes) or (), given.arguments[_BIAS] is not None
+    weights, others = constants[Arg.WEIGHTS], {**constants}
+    del others[Arg.WEIGHTS]
+    found = {index: _numbers(form) for index, form in others.items()}
+    array = weights.given.storage.array
+    chain, shares = [link[0] for link in links], [link[1:] for link in links]
+    terms = Terms.OWN_CHANNEL if is_depthwise else Terms.ALL_CHANNELS
+    code = functions(chain, terms=terms, has_bias=has_bias)
+    if code is None or array is None or array.dtype != np.float32 or not weights.is_packed:
+        return None
+    if any(each is None for each in found.values()):
+        return None
+    bias = found.pop(Arg.BIAS, None)
+    slopes, packed = next(iter(found.values()), None), _packed(array, given, packing)
+    return _Form(array.shape[-2:], is_depthwise, code, Constants(packed, bias, slopes, shares))
+
+
+def _packed(array: Array, given: SymbolicPrimitive, packing: Packing) -> Array | None:
+    """Weights by elements; where oneDNN has them so, they are not packed once more."""
+    order = *range(array.ndim - 2, array.ndim), *range(1, array.ndim - 2), 0
+    wanted = array.transpose(order).reshape(-1)
+    theirs = packing(array, given.witness.weights).storage.array
+    if theirs is not None and np.array_equal(theirs.reshape(-1).view(np.float32), wanted):
+        return theirs
+    return packing(array, _by_elements(array.shape)).storage.array
+
+
+def _by_elements(shape: tuple[int, ...]) -> Descriptor:
+    """The layout of weights with channels of the result next to each other, and behind windows."""
+    results, *groups, across, along = shape
+    steps = row_major((across, along, *groups, results))
+    return Descriptor.strided(shape, (1, *steps[2:-1], *steps[:2]))
+
+
+def _is_channels_last(value: Value) -> bool:
+    strides, shape = value.strides, value.shape
+    return strides is not None and same_steps(shape, strides, channels_last_strides(shape))
+
+
+def _numbers(form: ValueForm) -> Array | None:
+    """The numbers of a constant that is the same for all sizes, and as oneDNN reads it."""
+    value, array = form.given, form.given.storage.array
+    if form.place >= 0 or array is None or value.offset_bytes:
+        return None
+    if value.dtype != np.float32 or not value.is_dense or not array.flags.c_contiguous:
+        return None
+    return array.reshape(-1).view(np.float32)

@@ -1,0 +1,421 @@
+"""Convolutions by machine code that is the same for all sizes."""
+
+from __future__ import annotations
+
+import mmap
+import threading
+
+import numpy as np
+import pytest
+
+from polydevice.processor import machine_code
+from polydevice.processor.machine_code import processor_flags
+from polydevice_cpu.algorithms import window_sums
+from polydevice_cpu.algorithms.window_code import LONGEST, Function, Terms, kernel
+from polydevice_cpu.algorithms.window_sums import Constants, Windows, arguments, starter
+from polydevice_cpu.onednn import openmp
+from polydevice_cpu.onednn.attributes import Attributes, Eltwise, Prelu
+from polydevice_cpu.onednn.constants import Algorithm, Arg
+from polydevice_cpu.onednn.descriptor import Descriptor
+from polydevice_cpu.onednn.engine import MemoryObject, address_of, aligned
+from polydevice_cpu.onednn.library import library
+from polydevice_cpu.onednn.primitive import built, run_once
+from polydevice_cpu.onednn.primitives import convolution, eltwise, pooling
+from polydevice_cpu.plan import settling
+from polydevice_cpu.plan.building.weights import pack
+from polydevice_cpu.plan.filling import by_machine
+from tests.cpu import models
+from tests.cpu.loading import asked_from_now, image, load
+from tests.cpu.test_strips import wait
+from tests.guard_pages import SIDES, guarded
+
+CODE = "polydevice:avx512"
+
+
+def uses_avx512() -> bool:
+    """Whether oneDNN does: it may have been told not to."""
+    if library() is None or "avx512f" not in processor_flags():
+        return False
+    row = Descriptor.dense((16,))
+    return "avx512" in built(eltwise(Algorithm.RELU, row, row, 0, 0, Attributes())).implementation
+
+
+pytestmark = [
+    pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine"),
+    pytest.mark.skipif(not uses_avx512(), reason="no AVX-512"),
+    pytest.mark.skipif(
+        machine_code.function_of(bytes.fromhex("f30f1efa31c0c3")) is None,
+        reason="no machine code on this system",
+    ),
+]
+
+CHAINS = {
+    "nothing": [],
+    "relu": [(Function.RELU, 0.0, 0.0)],
+    "prelu": [(Function.PRELU, 0.0, 0.0)],
+    "hardswish": [(Function.HARDSWISH, 1 / 6, 0.5), (Function.LINEAR, 1.25, -0.25)],
+    "linear first": [(Function.LINEAR, -2.0, 3.0), (Function.HARDSWISH, 0.25, 0.75)],
+}
+ALGORITHMS = {
+    Function.RELU: Algorithm.RELU,
+    Function.LINEAR: Algorithm.LINEAR,
+    Function.HARDSWISH: Algorithm.HARD_SWISH,
+}
+
+
+class Case:
+    """A convolution of random numbers and sizes."""
+
+    def __init__(self, seed, chain, *, is_depthwise, largest=40):
+        random = self.random = np.random.default_rng(seed)
+        self.chain, self.is_depthwise, self.has_bias = chain, is_depthwise, bool(seed % 3)
+        window, steps = random.integers(1, 6, 2).tolist(), random.integers(1, 4, 2).tolist()
+        gaps = int(random.integers(0, 2)), int(random.integers(0, 2)) if is_depthwise else 0
+        channels, results = (int(n) for n in random.integers(1, largest, 2))
+        results = channels if is_depthwise else results
+        reach = [(k - 1) * (gap + 1) + 1 for k, gap in zip(window, gaps, strict=True)]
+        high, wide = (int(n) for n in random.integers(1, 25, 2))
+        self.pads = [tuple(map(int, random.integers(0, each, 2))) for each in reach]
+        self.result = int(random.integers(1, 3)), results, high, wide
+        sizes = (
+            max(1, (n - 1) * step + width - sum(pads))
+            for n, step, width, pads in zip((high, wide), steps, reach, self.pads, strict=True)
+        )
+        self.source = self.result[0], channels, *sizes
+        self.windows = Windows(
+            *(tuple(map(int, each)) for each in (window, steps, gaps)),
+            tuple(before for before, _ in self.pads),
+            is_depthwise,
+        )
+        each = 1 if is_depthwise else channels
+        self.x = self.numbers(self.source[0], *self.source[2:], channels)
+        self.weights = self.numbers(*window, each, results)
+        self.bias, self.slopes = self.numbers(results), self.numbers(results)
+
+    def numbers(self, *shape):
+        return self.random.normal(size=shape).astype(np.float32)
+
+    @property
+    def is_whole(self):
+        """Whether sizes come out even, as `Windows` and pads behind say."""
+        sums = zip(
+            *(self.source[2:], self.pads, self.windows.sizes, self.windows.gaps),
+            *(self.windows.steps, self.result[2:]),
+            strict=True,
+        )
+        return all(
+            (n + sum(pads) - (k - 1) * (gap + 1) - 1) // step + 1 == m
+            for n, pads, k, gap, step, m in sums
+        )
+
+    def wanted(self):
+        """The result in twice the precision."""
+        pad, gaps = [(0, 0), *self.pads, (0, 0)], self.windows.gaps
+        x, w = np.pad(self.x.astype(float), pad), self.weights.astype(float)
+        pictures, _, high, wide = self.result
+        y = np.zeros((pictures, high, wide, self.result[1]))
+        for i, j in np.ndindex(*self.windows.sizes):
+            rows, columns = (
+                slice(k * (gap + 1), k * (gap + 1) + (n - 1) * step + 1, step)
+                for k, gap, n, step in zip((i, j), gaps, (high, wide), self.windows.steps)
+            )
+            part = x[:, rows, columns]
+            y += part * w[i, j, 0] if self.is_depthwise else part @ w[i, j]
+        y += self.bias if self.has_bias else 0
+        for function, alpha, beta in self.chain:
+            if function is Function.LINEAR:
+                y = alpha * y + beta
+            elif function is Function.HARDSWISH:
+                y = y * np.clip(alpha * y + beta, 0, 1)
+            else:
+                y = np.where(y < 0, y * (self.slopes if function is Function.PRELU else 0), y)
+        return y
+
+    def got(self, place=lambda size: np.full(size, 0xFF, np.uint8)):
+        """What machine code computes, in memory from `place`."""
+
+        def placed(array):
+            made = place(array.nbytes)[: array.nbytes].view(np.float32).reshape(array.shape)
+            made[...] = array
+            return made
+
+        told = arguments(self.source, self.result, self.windows)
+        if told is None:
+            return None
+        bias = placed(self.bias) if self.has_bias else None
+        shares = [link[1:] for link in self.chain]
+        constants = Constants(placed(self.weights), bias, placed(self.slopes), shares)
+        made = window_sums.functions(
+            [link[0] for link in self.chain],
+            terms=Terms.OWN_CHANNEL if self.is_depthwise else Terms.ALL_CHANNELS,
+            has_bias=self.has_bias,
+        )
+        pictures, channels, high, wide = self.result
+        y = placed(np.full((pictures, high, wide, channels), np.nan, np.float32))
+        assert starter(made, told, constants)(None)(placed(self.x), y) == ()
+        return y
+
+    def by_onednn(self):
+        """The same by oneDNN, and what its code is called; None where it lays weights elsewise."""
+        src, dst = (Descriptor.channels_last(each) for each in (self.source, self.result))
+        logical = self.weights.transpose(3, 2, 0, 1)
+        logical = logical[:, None] if self.is_depthwise else logical
+        layout, row = Descriptor.any(logical.shape), Descriptor.dense(self.bias.shape)
+        chain = [
+            Prelu(2) if function is Function.PRELU else Eltwise(ALGORITHMS[function], *shares)
+            for function, *shares in self.chain
+        ]
+        before, behind = zip(*self.pads, strict=True)
+        gaps = [gap + 1 for gap in self.windows.gaps]
+        with openmp.threads(1):
+            made = built(
+                convolution(
+                    *(src, layout, row if self.has_bias else None, dst),
+                    *(self.windows.steps, gaps, before, behind, Attributes(chain)),
+                )
+            )
+        packed, x, y = pack(logical, made.weights), self.x.copy(), aligned(dst.size_bytes)
+        given = {
+            Arg.SRC: MemoryObject(src, address_of(x)),
+            Arg.WEIGHTS: MemoryObject(made.weights, address_of(packed)),
+            Arg.DST: MemoryObject(dst, address_of(y)),
+        }
+        if self.has_bias:
+            given[Arg.BIAS] = MemoryObject(row, address_of(self.bias))
+        for number, (function, *_) in enumerate(self.chain):
+            if function is Function.PRELU:
+                index = Arg.ATTR_POST_OP * (number + 1) | Arg.WEIGHTS
+                given[index] = MemoryObject(row, address_of(self.slopes))
+        run_once(made, given)
+        pictures, channels, high, wide = self.result
+        return made.implementation, y.view(np.float32).reshape(pictures, high, wide, channels)
+
+
+@pytest.mark.parametrize("is_depthwise", [False, True])
+@pytest.mark.parametrize("chain", CHAINS)
+def test_sums_are_those_of_numpy(chain, is_depthwise):
+    computed = 0
+    for seed in range(40):
+        case = Case(seed, CHAINS[chain], is_depthwise=is_depthwise)
+        got = case.got()
+        if got is not None and case.is_whole:
+            computed += 1
+            wanted = case.wanted()
+            np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+    assert computed > 25
+
+
+@pytest.mark.parametrize("is_depthwise", [False, True])
+@pytest.mark.parametrize("chain", CHAINS)
+def test_answers_are_those_of_onednn_to_the_bit(chain, is_depthwise):
+    compared = 0
+    for seed in range(40, 80):
+        case = Case(seed, CHAINS[chain], is_depthwise=is_depthwise, largest=70)
+        if seed % 4 == 0:
+            odd = np.array([np.nan, np.inf, -np.inf, -0.0, 1e30, 1e-40], np.float32)
+            np.put(case.x, case.random.integers(0, case.x.size, odd.size), odd)
+        got = case.got()
+        if got is not None and case.is_whole:
+            code, wanted = case.by_onednn()
+            behind = tuple(each for _, each in case.pads)
+            is_in_order = by_machine.is_in_order(case.windows, behind, case.source[1])
+            if code in by_machine.MOST_US and is_in_order:
+                compared += 1
+                bits = [np.where(np.isnan(each), 0, each).tobytes() for each in (got, wanted)]
+                np.testing.assert_array_equal(np.isnan(got), np.isnan(wanted))
+                assert bits[0] == bits[1], (case.source, case.result, case.windows)
+    assert compared > 8
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("is_depthwise", [False, True])
+def test_nothing_beside_is_read_or_written(side, is_depthwise):
+    for seed in range(12):
+        case = Case(seed, CHAINS["prelu"], is_depthwise=is_depthwise)
+        plain, got = case.got(), case.got(lambda size: guarded(side, size))
+        if plain is not None:
+            np.testing.assert_array_equal(got, plain)
+
+
+def test_the_longest_code_fits_into_a_page():
+    for width in window_sums.WIDTHS:
+        chain = [Function.HARDSWISH] * LONGEST
+        assert len(kernel(width, chain, terms=Terms.ALL_CHANNELS, has_bias=True)) <= mmap.PAGESIZE
+
+
+def test_a_window_with_nothing_to_read_has_no_code():
+    windows = Windows((1, 1), (1, 1), (0, 0), (2, 0), is_depthwise=False)
+    assert arguments((1, 4, 3, 3), (1, 4, 7, 3), windows) is None
+
+
+MEANS = [  # source, window, steps
+    ((1, 24, 6, 8), (6, 8), (1, 1)),
+    ((2, 96, 48, 31), (48, 31), (1, 1)),
+    ((1, 40, 3, 32), (3, 2), (3, 2)),
+    ((3, 7, 9, 11), (2, 3), (1, 2)),
+    ((1, 16, 1, 65), (1, 5), (1, 5)),
+]
+
+
+@pytest.mark.parametrize(("source", "window", "steps"), MEANS)
+def test_means_are_those_of_numpy_and_of_onednn_to_the_bit(source, window, steps):
+    x = image(5, source[0], *source[2:], source[1])
+    views = np.lib.stride_tricks.sliding_window_view(x, window, (1, 2))
+    views = views[:, :: steps[0], :: steps[1]]
+    pictures, high, wide, channels = views.shape[:4]
+    result = pictures, channels, high, wide
+    told = arguments(source, result, Windows(window, steps, (0, 0), (0, 0), is_depthwise=True))
+    made = window_sums.functions([Function.QUOTIENT], terms=Terms.PLAIN, has_bias=False)
+    got = np.full((pictures, high, wide, channels), np.nan, np.float32)
+    constants = Constants(None, None, None, [(window[0] * window[1], 0.0)])
+    starter(made, told, constants)(None)(x, got)
+    np.testing.assert_allclose(got, views.mean((-1, -2), dtype=float), rtol=1e-4, atol=1e-6)
+    src, dst = Descriptor.channels_last(source), Descriptor.channels_last(result)
+    none, one = (0, 0), (1, 1)
+    average = Algorithm.POOLING_AVG_EXCLUDE_PADDING
+    with openmp.threads(1):
+        pool = built(pooling(average, src, dst, steps, window, one, none, none, Attributes()))
+    wanted = np.empty_like(got)
+    run_once(
+        pool,
+        {
+            Arg.SRC: MemoryObject(src, address_of(x)),
+            Arg.DST: MemoryObject(dst, address_of(wanted)),
+        },
+    )
+    assert pool.implementation == "jit:avx512_core"
+    assert got.tobytes() == wanted.tobytes()
+
+
+def picture(channels=16, classes=10):
+    """A stem, a depthwise convolution, one with slopes, and squeezed channels."""
+    weights = {
+        "stem": image(1, channels, 3, 3, 3),
+        "deep": image(2, channels, 1, 5, 5) / 5,
+        "wide": image(3, classes, channels, 3, 3) / 9,
+        "few": image(4, classes, classes, 1, 1),
+        "bias": image(5, channels),
+        "slope": image(6, classes, 1, 1),
+    }
+    nodes = [
+        ("Conv", ["x", "stem", "bias"], ["a"], {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+        ("Relu", ["a"], ["b"], {}),
+        ("Conv", ["b", "deep"], ["c"], {"pads": [2] * 4, "group": channels}),
+        ("HardSwish", ["c"], ["d"], {}),
+        ("Conv", ["d", "wide"], ["e"], {"pads": [1] * 4}),
+        ("PRelu", ["e", "slope"], ["f"], {}),
+        ("GlobalAveragePool", ["f"], ["g"], {}),
+        ("Conv", ["g", "few"], ["h"], {}),
+        ("Add", ["f", "h"], ["y"], {}),
+    ]
+    return models.build(nodes, {"x": ["n", 3, "h", "w"]}, ["y"], weights)
+
+
+SIZES = [(20, 31), (33, 18), (45, 62), (9, 70), (52, 27), (64, 64)]
+
+
+def by_machine_code(executable):
+    steps = executable.latest_plan().steps
+    return [step.type for step in steps if step.implementation == CODE]
+
+
+def test_new_shapes_are_computed_by_machine_code_and_later_by_onednn(core, monkeypatch):
+    monkeypatch.setattr(settling, "RUNS", 3)
+    model = picture()
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    request, seen = executable.create_infer_request(), 0
+    for number, (height, width) in enumerate(SIZES):
+        x = image(number, 1 + number % 2, 3, height, width)
+        (wanted,) = models.answer(model, {"x": x})
+        got = request.infer({"x": x})["y"].copy()
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+        if by_machine_code(executable):
+            seen += 1
+            assert len(by_machine_code(executable)) == 3
+            for _ in range(settling.RUNS):
+                np.testing.assert_array_equal(request.infer({"x": x})["y"], got)
+            wait()
+            np.testing.assert_array_equal(request.infer({"x": x})["y"], got)
+            assert not by_machine_code(executable)
+    assert seen >= 3
+
+
+def test_onednn_is_asked_for_no_convolution_then(core, monkeypatch):
+    executable = load(core, picture(), CPU_THREADS_NUM=1)
+    request = executable.create_infer_request()
+    for number, (height, width) in enumerate(SIZES[:4]):
+        request.infer({"x": image(number, 1, 3, height, width)})
+    asked = asked_from_now(monkeypatch)
+    request.infer({"x": image(9, 1, 3, 40, 41)})
+    assert len(by_machine_code(executable)) == 3
+    assert not [name for name in asked if name.startswith("convolution")]
+
+
+def test_where_there_is_no_machine_code_onednn_computes(core, monkeypatch):
+    monkeypatch.setattr(window_sums, "function_of", lambda _: None)
+    model = picture()
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    for number, (height, width) in enumerate(SIZES):
+        x = image(number, 1, 3, height, width)
+        (wanted,) = models.answer(model, {"x": x})
+        got = executable.infer({"x": x})["y"]
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+        assert not by_machine_code(executable)
+    assert executable.compiled.templates.filled
+
+
+def test_requests_compute_side_by_side(core, monkeypatch):
+    monkeypatch.setattr(settling, "RUNS", 1 << 30)
+    model = picture()
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    for number, (height, width) in enumerate(SIZES[:3]):
+        executable.infer({"x": image(number, 1, 3, height, width)})
+    given = [image(number, 1, 3, *SIZES[3 + number % 3]) for number in range(6)]
+    wanted = [models.answer(model, {"x": x})[0] for x in given]
+    found = [[] for _ in given]
+
+    def work(number):
+        request = executable.create_infer_request()
+        for _ in range(20):
+            found[number].append(request.infer({"x": given[number]})["y"].copy())
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(given))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for all_of, right in zip(found, wanted, strict=True):
+        assert len(all_of) == 20
+        for got in all_of:
+            np.testing.assert_array_equal(got, all_of[0])
+        np.testing.assert_allclose(all_of[0], right, rtol=1e-4, atol=1e-5 * np.abs(right).max())
+
+
+def test_much_longer_than_onednn_it_may_not_take(core):
+    executable = load(core, picture(channels=64, classes=64), CPU_THREADS_NUM=1)
+    request = executable.create_infer_request()
+    for number, (height, width) in enumerate([(20, 31), (33, 18), (45, 62), (300, 310)]):
+        request.infer({"x": image(number, 1, 3, height, width)})
+    assert executable.compiled.templates.filled
+    assert not any("PReLU" in type_ for type_ in by_machine_code(executable))
+
+
+def test_means_that_take_numpy_long_are_computed_by_machine_code(core, monkeypatch):
+    monkeypatch.setattr(settling, "RUNS", 3)
+    nodes = [("Conv", ["x", "wide"], ["a"], {"pads": [1] * 4}), ("Relu", ["a"], ["b"], {})]
+    nodes += [("GlobalAveragePool", ["b"], ["c"], {}), ("Mul", ["b", "c"], ["y"], {})]
+    weights = {"wide": image(1, 24, 24, 3, 3) / 9}
+    model = models.build(nodes, {"x": [1, 24, "h", "w"]}, ["y"], weights)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    request = executable.create_infer_request()
+    for width in (61, 70, 83, 90, 100):
+        x = image(width, 1, 24, 90, width)
+        (wanted,) = models.answer(model, {"x": x})
+        got = request.infer({"x": x})["y"].copy()
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+    assert "ReduceMean" in by_machine_code(executable)
+    for _ in range(settling.RUNS):
+        request.infer({"x": x})
+    wait()
+    np.testing.assert_array_equal(request.infer({"x": x})["y"], got)
+    assert not by_machine_code(executable)
