@@ -17,6 +17,7 @@ from polydevice.symbolic_size import Trace, UntraceableError, is_symbolic
 from polydevice_gpu import cl
 from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.compiler.joining import joined_behind, joins_behind, rules_for
+from polydevice_gpu.compiler.new_shapes.filling import FilledContents
 from polydevice_gpu.compiler.new_shapes.template import PlanTemplate, why_for_one_size
 from polydevice_gpu.compiler.plan_stages import NotBuiltError, PlanWork
 from polydevice_gpu.compiler.preparation import Prepared
@@ -29,6 +30,7 @@ from polydevice_gpu.one_launch.choose import FEWEST
 from polydevice_gpu.runtime.plan import MadeContents, Plan
 from polydevice_gpu.runtime.trials.joining_trial import faster_of
 from polydevice_gpu.runtime.weights import WeightStore
+from polydevice_gpu.tuning.tuner import Tuner
 
 
 class Compiler:
@@ -125,9 +127,18 @@ class Compiler:
         plan = templates.plan(shapes, make, trace)
         if plan.template is None:
             plan.may_serve = templates.may_learn(shapes)
-        elif tuner is not None and tuner.has_others(plan.graph, self.device):
+        elif tuner is not None and self._has_others(tuner, plan):
             return make(shapes)
         return plan
+
+    def _has_others(self, tuner: Tuner, plan: Plan) -> bool:
+        """Whether a tuner knows choices for these sizes that a plan, filled in, does not have."""
+        template, contents = plan.template, plan.contents
+        assert isinstance(template, PlanTemplate)
+        assert isinstance(contents, FilledContents)
+        template.lookups = tuner.lookups(template.source.graph, self.device, template.lookups)
+        nodes = map(contents.node, template.lookups.nodes(contents.sizes))
+        return tuner.has_others(nodes, self.device)
 
     def learn(
         self,

@@ -79,6 +79,7 @@ class BoundSteps:
         copies = plan.device.capabilities.kernel_copies
         filled = contents.stretches() if copies and not plan.joined else None
         with plan.binding:
+            self._make_kept(plan.steps if filled is None else filled)
             if filled is not None:
                 self._add_filled(filled)
             else:
@@ -135,6 +136,25 @@ class BoundSteps:
         made = JoinedLaunches(device, joined) if joined else cl.LaunchList(device)
         self._stretches.append(made)
         return made
+
+    def _make_kept(self, parts: Sequence[Step | HostStep | NestedStep | FilledStretch]) -> None:
+        """Make memory that launches keep, all at once: 14 times 40 µs otherwise (PoCL)."""
+        found: list[Memory] = []
+        for part in parts:
+            if isinstance(part, FilledStretch):
+                found += part.memories.values()
+            elif isinstance(part, Step):
+                found += part.scratch.values()
+        kept = dict.fromkeys(each for each in found if each.place is Place.KEPT)
+        memory = self.plan.device.memory
+        step = memory.region_alignment_bytes
+        sizes = [-(-each.bytes // step) * step for each in kept]
+        if not sizes:
+            return
+        whole, start = memory.zeros(sum(sizes), "kept memory"), 0
+        for each, size in zip(kept, sizes, strict=True):
+            self._regions[each] = whole.region(start, each.bytes, each.name)
+            start += size
 
     def check(self) -> None:
         """See that what ran as one launch ended, after the queue got there.

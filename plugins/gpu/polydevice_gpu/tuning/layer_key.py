@@ -16,6 +16,8 @@ _OFFSET, _PRIME, _MASK = 0xCBF29CE484222325, 0x100000001B3, (1 << 64) - 1
 _LISTED = 8
 """Longest list of integers that is part of a key."""
 
+_SIZE = re.compile(r"_v(\d{1,18})_p")
+
 
 @dataclass(frozen=True)
 class LayerKey:
@@ -52,7 +54,7 @@ def layer_key(node: GpuNode, device_name: str) -> LayerKey | None:
     attributes = "_".join(f"{name}={value}" for name, value in sorted(op.to_ir().items()))
     parts = [_tensor(value) for value in (*node.inputs, *node.outputs)]
     parts += [f"{op.type}_{attributes}", str(node.epilogue or "NONE"), device_name]
-    return LayerKey(_kind(node), ";".join(part.replace(";", ",") for part in parts))
+    return LayerKey(kind_of(node), ";".join(part.replace(";", ",") for part in parts))
 
 
 def part_of(text: str) -> str:
@@ -60,13 +62,24 @@ def part_of(text: str) -> str:
     return text.split(";", 2)[1] if ";" in text else ""
 
 
-def part(node: GpuNode) -> tuple[str, str]:
-    """Return a node's kind, and `part_of` its key, which takes a tenth of the time to write."""
-    both = (*node.inputs, *node.outputs)[:2]
-    return _kind(node), _tensor(both[1]).replace(";", ",") if len(both) > 1 else ""
+def sizes_of(text: str) -> tuple[int, ...]:
+    """Return what the text of a key says of the sizes of the first tensor, the outermost first."""
+    return tuple(int(size) for size in reversed(_SIZE.findall(text.partition(";")[0])))
 
 
-def _kind(node: GpuNode) -> str:
+def first_tensors(node: GpuNode) -> list[Value]:
+    """Return the tensors that `sizes_of` and `part_of` a node's key are about, if it has them."""
+    return [*node.inputs, *node.outputs][:2]
+
+
+def part(node: GpuNode) -> str:
+    """Return `part_of` a node's key, which takes a tenth of the time to write."""
+    both = first_tensors(node)
+    return _tensor(both[1]).replace(";", ",") if len(both) > 1 else ""
+
+
+def kind_of(node: GpuNode) -> str:
+    """Return the kind in a node's key."""
     op = node.op
     if isinstance(op, Convolution):
         return "CONVOLUTION"  # with groups, too

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
@@ -24,9 +25,10 @@ from polydevice_gpu.options import GpuOptions
 from polydevice_gpu.tuning.candidate_runner import CandidateRunner, Outcome, agrees
 from polydevice_gpu.tuning.candidates import candidates, find_choice, has_several, reference
 from polydevice_gpu.tuning.check import time_in_turn
-from polydevice_gpu.tuning.layer_key import LayerKey, layer_key, part, part_of
+from polydevice_gpu.tuning.layer_key import LayerKey, layer_key
+from polydevice_gpu.tuning.lookups import Lookups
 from polydevice_gpu.tuning.pretuned import pretuned
-from polydevice_gpu.tuning.tuning_file import Entry, TuningFile
+from polydevice_gpu.tuning.tuning_file import Entry, Parts, TuningFile, parts_of
 
 T = TypeVar("T")
 
@@ -150,31 +152,34 @@ class Tuner:
             self.file.store(units, key, kept, tuned.best_ns)
             self._report(name, tuned)
 
-    def has_others(self, graph: GpuGraph, device: cl.Device) -> bool:
+    def lookups(self, graph: GpuGraph, device: cl.Device, before: Lookups | None = None) -> Lookups:
+        """Return which layers of a plan with formulas it may know; `before` if that is the same."""
+        units = device.facts.max_compute_units
+        known = [file.parts(units) for file in self._files]
+        if self.exported:
+            known.append(self._exported_parts)
+        return before if before is not None and before.known == known else Lookups(graph, known)
+
+    def has_others(self, nodes: Iterable[GpuNode], device: cl.Device) -> bool:
         """Whether it knows a choice for a node that has none of its choices yet."""
         units, name = device.facts.max_compute_units, device.facts.name
-        files = [
-            file for file in (self.file, self.shipped) if file is not None and not file.is_empty
-        ]
-        if not files and not self.exported:
-            return False
-        # To write the keys of 28 layers takes 1.7 ms for each new shape (AMD EPYC).
-        exported = {(kind, part_of(text)) for kind, text in self.exported}
-        known = [exported, *(file.parts(units) for file in files)]
-        for node in graph.nodes:
-            if node.choice is None or node.choice.tuned:
-                continue
-            mine = part(node)
-            if not any(parts is None or mine in parts for parts in known):
-                continue
+        for node in nodes:
             key = layer_key(node, name)
-            if key is None:
+            if key is None or (node.choice is not None and node.choice.tuned):
                 continue
             if (key.kind, key.text) in self.exported or any(
-                file.find(units, key) for file in files
+                file.find(units, key) for file in self._files
             ):
                 return True
         return False
+
+    @functools.cached_property
+    def _exported_parts(self) -> Parts:
+        return parts_of(self.exported)  # which are there before the first plan
+
+    @property
+    def _files(self) -> list[TuningFile]:
+        return [file for file in (self.file, self.shipped) if file and not file.is_empty]
 
     def _report(self, name: str, layer: TunedLayer) -> None:
         report(layer)

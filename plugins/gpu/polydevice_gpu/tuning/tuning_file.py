@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,16 @@ from polydevice.errors import OptionValueError
 from polydevice.files.cache_folder import write_atomically
 from polydevice.files.safe_open import read_given
 from polydevice.locks import Lock
-from polydevice_gpu.tuning.layer_key import LayerKey, part_of
+from polydevice_gpu.tuning.layer_key import LayerKey, part_of, sizes_of
 
 _V1, _V2, _TIMES = "version_1", "version_2", "time_ns"
 _SIZE_LIMIT_BYTES = 1 << 30
 
 Entry = tuple[str, int]
 """Name of a kernel and number of its mode; -1 is the kernel's default mode."""
+
+Parts = dict[tuple[str, str], set[tuple[int, ...]]]
+"""Kind of a layer and `part_of` its key → `sizes_of` the keys that have these."""
 
 
 class TuningFile:
@@ -41,7 +44,7 @@ class TuningFile:
         self.path = path
         self._lock = Lock()
         self._content = _normalised(content or {})
-        self._parts: dict[str, set[tuple[str, str]]] = {}
+        self._parts: dict[str, Parts] = {}
         self._changes: dict[tuple[str, LayerKey], tuple[Entry | None, int]] = {}
         self._stamp: tuple[int, int] | None = None
 
@@ -74,15 +77,20 @@ class TuningFile:
             older = self._content[_V1].get(units)  # whose names take long to compute
             return found or (_entry(older.get(key.hash)) if older else None)
 
-    def parts(self, compute_units: int) -> set[tuple[str, str]] | None:
-        """Return kind and `part_of` of every layer; None where only hashes of some are known."""
+    def parts(self, compute_units: int) -> Parts | None:
+        """Return the sizes of all layers, the same object while none changes.
+
+        None where only hashes of some are known.
+        """
         units = str(compute_units)
         with self._lock:
             if self._content[_V1].get(units):
                 return None
             if units not in self._parts:
                 kinds = self._content[_V2].get(units, {}).items()
-                self._parts[units] = {(kind, part_of(t)) for kind, texts in kinds for t in texts}
+                self._parts[units] = parts_of(
+                    (kind, text) for kind, texts in kinds for text in texts
+                )
             return self._parts[units]
 
     def store(
@@ -225,6 +233,14 @@ class TuningFile:
                 f"TUNING_FILE={str(self.path)!r} is no tuning file: {error}; delete it or name "
                 "another"
             ) from None
+
+
+def parts_of(keys: Iterable[tuple[str, str]]) -> Parts:
+    """Return the sizes of the layers of these kinds and texts."""
+    found: Parts = {}
+    for kind, text in keys:
+        found.setdefault((kind, part_of(text)), set()).add(sizes_of(text))
+    return found
 
 
 def _normalised(content: Any) -> dict[str, Any]:

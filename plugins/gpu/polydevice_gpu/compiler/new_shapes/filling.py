@@ -171,6 +171,11 @@ class FilledContents(Contents):
                 found.choice = dataclasses.replace(old.choice, passed=passed)
         return found
 
+    def sizes(self, sizes: Sequence[Number]) -> tuple[Number, ...]:
+        """Return numbers for sizes with formulas."""
+        numbers, index = self._numbers, self._filling.index
+        return tuple([numbers[index[s.name]] if type(s) is SymbolicSize else s for s in sizes])
+
     def _all(self) -> tuple[GpuGraph, list[Step | HostStep | NestedStep]]:
         if self._made is None:
             with self._lock:
@@ -202,10 +207,6 @@ class FilledContents(Contents):
     def _written(self, text: str) -> str:
         return written(text, self._number)
 
-    def _sizes(self, sizes: Sequence[Number]) -> tuple[Number, ...]:
-        numbers, index = self._numbers, self._filling.index
-        return tuple([numbers[index[s.name]] if type(s) is SymbolicSize else s for s in sizes])
-
     def _value(self, old: Value) -> Value:
         found = self._values.get(old)
         if found is None:
@@ -214,12 +215,12 @@ class FilledContents(Contents):
 
     def _copied(self, old: Value) -> Value:
         name = self._written(old.name) if mentions_sizes(old.name) else old.name
-        made = Value(name, old.element_type, self._sizes(old.shape), storage=old.storage)
+        made = Value(name, old.element_type, self.sizes(old.shape), storage=old.storage)
         made.kind, made.is_output, made.on_host = old.kind, old.is_output, old.on_host
         if old.constant is not None:
             made.constant = self._array(old.constant, old.element_type)
         if old.layout is not None:
-            made.layout = Layout(self._sizes(old.layout.pitches), self._size(old.layout.offset))
+            made.layout = Layout(self.sizes(old.layout.pitches), self._size(old.layout.offset))
         if old.memory is not None:
             made.memory = self._memory_of(old.memory)
         if old.border is not None:
@@ -240,7 +241,7 @@ class FilledContents(Contents):
     def _array(self, array: Any, kind: ElementType) -> Any:
         if not is_formula(array):
             return array
-        return np.array(self._sizes(array.reshape(-1).tolist()), kind.dtype).reshape(array.shape)
+        return np.array(self.sizes(array.reshape(-1).tolist()), kind.dtype).reshape(array.shape)
 
     def _host_step(self, old: HostStep) -> HostStep:
         group = dataclasses.replace(
@@ -259,8 +260,8 @@ class FilledContents(Contents):
 
     def _launch(self, old: Launch, scratch: dict[Scratch, Scratch]) -> Launch:
         arguments = [self._argument(argument, scratch) for argument in old.arguments]
-        local = None if old.local_size is None else self._sizes(old.local_size)
-        sizes = self._sizes(old.global_size), local
+        local = None if old.local_size is None else self.sizes(old.local_size)
+        sizes = self.sizes(old.global_size), local
         return dataclasses.replace(
             old, global_size=sizes[0], local_size=sizes[1], arguments=arguments
         )

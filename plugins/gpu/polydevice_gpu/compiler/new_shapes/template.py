@@ -19,6 +19,7 @@ from polydevice_gpu.compiler.new_shapes.filling import FilledContents, Filling, 
 from polydevice_gpu.graph import GpuGraph, GpuNode, Memory, Value
 from polydevice_gpu.kernels.launch import Argument, Computed, Local, Scratch
 from polydevice_gpu.runtime.plan import Plan
+from polydevice_gpu.tuning.lookups import Lookups
 
 
 class PlanTemplate:
@@ -28,7 +29,10 @@ class PlanTemplate:
         source: the plan with the formulas, which nothing runs.
         accepted: sets of choices that are kept as they are where others were to be made, since
             these were timed and are not faster.
+        lookups: what a tuner may know of its layers; None before anybody asked.
     """
+
+    lookups: Lookups | None = None
 
     def __init__(self, source: Plan, trace: Trace, memory_pool: bool) -> None:
         """Take over a plan that was just made, and end its trace."""

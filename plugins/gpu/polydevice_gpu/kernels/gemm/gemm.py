@@ -23,6 +23,7 @@ from polydevice_gpu.kernels.gemm.convolution_shape import (
     has_channels_inside,
     is_flat,
     pixel_groups,
+    taps_of,
 )
 from polydevice_gpu.kernels.gemm.matmul_shape import matrices
 from polydevice_gpu.kernels.geometry import Geometry, spatial
@@ -258,7 +259,7 @@ class ConvolutionProduct(Product):
         """Pixels, output channels, taps times input channels."""
         _, out, inputs = groups_of(node)
         pixels = node.output.elements // max(out, 1)
-        return pixels, out, convolution_geometry(node).taps * inputs
+        return pixels, out, taps_of(node) * inputs
 
     def channels(self, node: GpuNode) -> int:
         """Input channels."""
@@ -311,12 +312,13 @@ class MatmulProduct(Product):
 
     def sizes(self, node: GpuNode) -> tuple[int, int, int]:
         """All rows, columns, terms."""
-        shape = matrices(node)
-        return shape.batches * shape.m, shape.n, shape.k
+        a, b = node.inputs[0], node.inputs[1]
+        columns = b.shape[-2 if node.operation(MatMul).transpose_b else -1]
+        return math.prod(a.shape[:-1]), columns, a.shape[-1]
 
     def channels(self, node: GpuNode) -> int:
         """All terms."""
-        return matrices(node).k
+        return node.inputs[0].shape[-1]
 
     def matrix(self, node: GpuNode, array: Array) -> Array:
         """Order weights as [column, term]."""
