@@ -12,6 +12,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of, processor_flags
+from polydevice.processor.strips import row_major
 
 _AT_ONCE = 8
 
@@ -39,7 +40,7 @@ _WIDEN = bytes.fromhex(
 def as_halves(array: Array) -> Array:
     """Return an f32 array rounded to f16 in memory order, as ``astype`` does."""
     if _function(_ROUND) is None or array.dtype != np.float32:
-        return np.asarray(array.astype(np.float16, copy=False), order="C")
+        return row_major(array.astype(np.float16, copy=False))
     array = np.asarray(array)  # NumPy makes a number of what has no axes
     order = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
     lying = array.transpose(order)  # rounded as it lies, and moved with half the bytes
@@ -47,7 +48,7 @@ def as_halves(array: Array) -> Array:
         order, lying = list(range(array.ndim)), np.asarray(array, order="C")
     made = np.empty(lying.shape, np.float16)
     convert_halves(lying, made)
-    return np.asarray(made.transpose([order.index(n) for n in range(array.ndim)]), order="C")
+    return row_major(made.transpose([order.index(n) for n in range(array.ndim)]))
 
 
 def convert_halves(given: Array, made: Array) -> None:

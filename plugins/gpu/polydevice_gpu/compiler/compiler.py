@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from polydevice.bounds import Bounds, within
@@ -19,7 +20,7 @@ from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.compiler.joining import joined_behind, joins_behind, rules_for
 from polydevice_gpu.compiler.new_shapes.filling import FilledContents
 from polydevice_gpu.compiler.new_shapes.template import PlanTemplate, why_for_one_size
-from polydevice_gpu.compiler.plan_stages import NotBuiltError, PlanWork
+from polydevice_gpu.compiler.plan_stages import UPLOADING, NotBuiltError, PlanWork
 from polydevice_gpu.compiler.preparation import Prepared
 from polydevice_gpu.compiler.query import unsupported_nodes
 from polydevice_gpu.compiler.settings import CompileSettings
@@ -307,8 +308,13 @@ class Compiler:
 
     def _plan(self, work: PlanWork) -> Plan:
         """Make the plan that was begun."""
-        for stage in PLAN:
-            stage(work)
+        with ThreadPoolExecutor(UPLOADING, "polydevice-upload") as work.uploaders:
+            try:
+                for stage in PLAN:
+                    stage(work)
+            except BaseException:
+                work.uploaders.shutdown(wait=False, cancel_futures=True)
+                raise
         assert work.arena is not None
         contents = MadeContents(work.graph, work.steps)
         plan = Plan(self.device, contents, work.arena, work.weights, work.compiled)

@@ -7,8 +7,7 @@ import functools
 import os
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from polydevice.errors import KernelBuildError
@@ -46,7 +45,7 @@ from polydevice_gpu.runtime.plan import (
 from polydevice_gpu.runtime.weights import WeightStore
 from polydevice_gpu.tuning.candidates import built_choice, launches_of, takes
 
-_UPLOADING = min(8, os.cpu_count() or 1)
+UPLOADING = min(8, os.cpu_count() or 1)
 """Constants that are brought into their form and uploaded at the same time."""
 
 
@@ -80,6 +79,8 @@ class PlanWork:
         apart: number of a step → why it has its own.
         wanted: source → program that another one stands in for.
         may_join: whether launches may become one whose kernel is not built yet.
+        uploaders: threads that upload.
+        uploads: constants on their way to the device.
     """
 
     graph: GpuGraph
@@ -103,6 +104,8 @@ class PlanWork:
     apart: dict[int, str] = field(default_factory=dict)
     wanted: dict[str, cl.ProgramSource] = field(default_factory=dict)
     may_join: bool = False
+    uploaders: ThreadPoolExecutor = field(init=False)
+    uploads: list[Future[cl.Buffer]] = field(default_factory=list)
     _built: dict[str, bool] = field(default_factory=dict)
     _stand_ins: dict[tuple[str, ...], Choice | None] = field(default_factory=dict)
 
@@ -188,30 +191,24 @@ def build_kernels(work: PlanWork) -> None:
         step.kernels = [work.programs[each.text].kernel(each.kernel) for each in step.launches]
     work.compiled = sum(not program.from_cache for program in made.values())
     work.made.update(node.choice for node in work.graph.nodes if node.choice is not None)
+    if current_trace() is not None:
+        await_uploads(work)  # which may take notes of sizes; what follows takes some in silence
 
 
-def upload_constants(work: PlanWork) -> None:
-    """Bring every constant that a launch reads to the device, several at a time."""
+def begin_uploads(work: PlanWork) -> None:
+    """Begin to bring every constant that a launch reads to the device, several at a time."""
     launches = [launch for step in launching(work.steps) for launch in step.launches]
     arguments = [argument for launch in launches for argument in launch.arguments]
     for argument in arguments:
         _settle(argument)
-    found = [constant_in(argument) for argument in arguments]
-    with ThreadPoolExecutor(_UPLOADING, "polydevice-upload") as pool:
-        for _ in pool.map(lambda constant: work.weights.buffer(*constant), filter(None, found)):
-            pass
+    found = filter(None, map(constant_in, arguments))
+    work.uploads = [work.uploaders.submit(work.weights.buffer, *constant) for constant in found]
 
 
-def build_and_upload(work: PlanWork) -> None:
-    """Build programs and upload constants, which do not wait for each other.
-
-    Raises:
-        KernelBuildError: a compiler refused a program, with its log.
-    """
-    with ThreadPoolExecutor(1, "polydevice-upload") as pool:
-        uploading = pool.submit(copy_context().run, upload_constants, work)
-        build_kernels(work)
-        uploading.result()
+def await_uploads(work: PlanWork) -> None:
+    """Wait until all constants are on the device; raises what kept one from getting there."""
+    for upload in work.uploads:
+        upload.result()
 
 
 def _settle(argument: Argument) -> None:

@@ -80,6 +80,7 @@ class _Part:
         self.functions = _functions(step.launches)
         self.is_fixed = bool(self.choice.tuned) or not isinstance(self.choice.kernel, Expecting)
         self._written: dict[int, list[Launch]] = {}
+        self._expected: dict[int, float] = {}
 
     def make_room(self) -> None:
         """Take a mode that takes hardly longer and whose work-groups wait less for each other."""
@@ -109,13 +110,16 @@ class _Part:
 
     def more_us(self, mode: int) -> float:
         """Return what a mode takes longer than the choice, as a launch of its own."""
+        return self._expected_us(mode) - self._expected_us(self.choice.mode)
+
+    def _expected_us(self, mode: int) -> float:
         kernel = self.choice.kernel
         assert isinstance(kernel, Expecting)
-        mine, other = (
-            kernel.expected_us(self.step.node, number, self.target)
-            for number in (self.choice.mode, mode)
-        )
-        return other - mine
+        known = self._expected.get(mode)
+        if known is None:
+            known = kernel.expected_us(self.step.node, mode, self.target)
+            self._expected[mode] = known
+        return known
 
     def launches(self, mode: int) -> list[Launch]:
         """Return the launches of a mode."""

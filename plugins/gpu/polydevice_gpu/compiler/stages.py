@@ -94,9 +94,11 @@ PLAN: tuple[Callable[[PlanWork], None], ...] = (
     plan_stages.tile_rows,  # when nobody else is chosen any more
     plan_stages.make_steps,  # launches; bodies become plans, and what the host computes is loaded
     plan_stages.share_functions,  # when launches are written, and before any is built
-    plan_stages.build_and_upload,  # all at once; constants not when the first request is made
+    plan_stages.begin_uploads,  # when it is known in which form; all that follows goes on meanwhile
+    plan_stages.build_kernels,
     plan_stages.plan_memory,  # when it is known which scratch memory the launches take
-    plan_stages.join_launches,  # last: when it is known which of them wait for which
+    plan_stages.join_launches,  # when it is known which of them wait for which
+    plan_stages.await_uploads,  # last: not when the first request is made
 )
 """Then, for the device."""
 

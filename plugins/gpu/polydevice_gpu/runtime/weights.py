@@ -14,6 +14,7 @@ from polydevice.dtype import Array, ElementType
 from polydevice.locks import Lock
 from polydevice.memory_budget import MemoryBudget
 from polydevice.processor.halves import as_halves
+from polydevice.processor.strips import row_major
 from polydevice_gpu import cl
 from polydevice_gpu.kernels.launch import Weights
 
@@ -180,10 +181,11 @@ class WeightStore:
 
     def _uploaded(self, constant: Array, storage: ElementType, form: Weights | None) -> _Upload:
         def upload() -> cl.Buffer:
-            array = constant if form is None else form.make(constant)
-            if storage is ElementType.f16:
-                array = as_halves(array)
-            array = np.ascontiguousarray(array.astype(storage.dtype, copy=False))
+            array, is_half = constant, storage is ElementType.f16
+            if form is not None:
+                array = form.make(as_halves(array) if is_half and form.only_moves else array)
+            array = as_halves(array) if is_half else array.astype(storage.dtype, copy=False)
+            array = row_major(array)
             buffer = self._device.memory.allocate(max(array.nbytes, 1), "weights")
             if array.nbytes:
                 with self._device.queue() as queue:

@@ -85,9 +85,11 @@ def pack_weights(array: Array, groups: int, lanes: int) -> Array:
     out, inputs = array.shape[1], array.shape[2]
     taps = array.reshape(groups * out, inputs, math.prod(array.shape[3:]))
     blocks = -(-taps.shape[0] // lanes)
-    padded = np.zeros((blocks * lanes, inputs, taps.shape[2]), array.dtype)
-    padded[: taps.shape[0]] = taps
-    return np.asarray(padded.reshape(blocks, lanes, *taps.shape[1:]).transpose(0, 3, 2, 1))
+    if blocks * lanes > taps.shape[0]:
+        padded = np.zeros((blocks * lanes, inputs, taps.shape[2]), array.dtype)
+        padded[: taps.shape[0]] = taps
+        taps = padded
+    return np.asarray(taps.reshape(blocks, lanes, *taps.shape[1:]).transpose(0, 3, 2, 1))
 
 
 kernel(Convolution)(ConvolutionFewRows)
@@ -263,6 +265,7 @@ class ConvolutionDirect(SingleLaunch):
             f"{groups} groups in blocks of {lanes}",
             lambda a: pack_weights(a.reshape(groups, group_out, group_in, -1), groups, lanes),
             w.storage,
+            only_moves=True,
         )
         call.weights("FILTER", form, (lanes,))
         convolution_geometry(node).declare(call)

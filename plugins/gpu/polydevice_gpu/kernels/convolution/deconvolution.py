@@ -124,7 +124,7 @@ class DeconvolutionDirect(SingleLaunch):
             return pack_weights(np.asarray(split), groups, lanes)
 
         call.tensor("IN0", x, written_groups(x.rank), (lanes,) if depthwise else ())
-        form = Weights(w, f"{groups} groups turned, {lanes}", packed, w.storage)
+        form = Weights(w, f"{groups} groups turned, {lanes}", packed, w.storage, only_moves=True)
         call.weights("FILTER", form, (lanes,))
         geometry = deconvolution_geometry(node)
         geometry.declare(call)

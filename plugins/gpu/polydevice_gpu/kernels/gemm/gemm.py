@@ -7,6 +7,7 @@ Each kernel of the families is one of each.
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ import numpy as np
 
 from polydevice.dtype import Array, ElementType
 from polydevice.ops.matmul import MatMul
+from polydevice.processor.strips import copy_matrix
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.gemm.convolution_shape import (
     convolution_geometry,
@@ -148,8 +150,10 @@ class Product(Kernel):
 
         def make(array: Array) -> Array:
             matrix = self.matrix(node, array)
+            if matrix.shape == (columns, terms):
+                return matrix
             full = np.zeros((columns, terms), matrix.dtype)
-            full[: matrix.shape[0], : matrix.shape[1]] = matrix
+            copy_matrix(full[: matrix.shape[0], : matrix.shape[1]], matrix)
             return full
 
         return make
@@ -158,12 +162,18 @@ class Product(Kernel):
         """Return the weights as [term, column] of that type, for `form`."""
         make = self.padded(node, columns, terms)
         form = f"{self.kind_of_weights(node)} {terms}x{columns} transposed"
-        return Weights(node.inputs[1], form, lambda array: make(array).T, storage)
+        return Weights(node.inputs[1], form, lambda array: make(array).T, storage, only_moves=True)
 
     def pace(self, number: int) -> Pace:
         """Return the pace of a mode's tile."""
-        mode = self.modes[number]
-        return next(pace for tile, pace in self.tiles if {**tile, "SPLIT": mode["SPLIT"]} == mode)
+        return self._paces[number]
+
+    @functools.cached_property
+    def _paces(self) -> list[Pace]:
+        return [
+            next(pace for tile, pace in self.tiles if {**tile, "SPLIT": mode["SPLIT"]} == mode)
+            for mode in self.modes
+        ]
 
     def expected_us(self, node: GpuNode, number: int, target: Target) -> float:
         """Return the expected time of a mode, in the time of an H100's processors."""

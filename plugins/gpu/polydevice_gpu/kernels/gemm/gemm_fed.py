@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -46,7 +47,7 @@ class MatmulFed(MatmulWgmma):
         """In strips, columns in the order of `for_eights` if need be."""
         plain = super().form(node, columns, terms)
         form = f"{plain.form} in strips"
-        return Weights(plain.value, form, lambda a: in_strips(plain.make(a)), plain.storage)
+        return replace(plain, form=form, make=lambda array: in_strips(plain.make(array)))
 
     def yields(self, node: GpuNode, target: Target) -> str:
         """Products that others are expected to compute in less time."""

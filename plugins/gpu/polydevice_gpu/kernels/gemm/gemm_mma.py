@@ -68,7 +68,8 @@ class MmaEngine(Product):
     def form(self, node: GpuNode, columns: int, terms: int) -> Weights:
         """[column, term] of half."""
         form = f"{self.kind_of_weights(node)} {columns}x{terms}"
-        return Weights(node.inputs[1], form, self.padded(node, columns, terms), ElementType.f16)
+        make = self.padded(node, columns, terms)
+        return Weights(node.inputs[1], form, make, ElementType.f16, only_moves=True)
 
     def comes_in_pieces(self, node: GpuNode) -> bool:
         """Whether half data can be copied in pieces of 8 terms."""

@@ -112,6 +112,7 @@ class WgmmaEngine(MmaEngine):
             f"{plain.form} for eights",
             lambda array: for_eights(padded(array)),
             plain.storage,
+            plain.only_moves,
         )
 
     def expected_us(self, node: GpuNode, number: int, target: Target) -> float:

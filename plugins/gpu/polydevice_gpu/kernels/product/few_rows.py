@@ -57,7 +57,7 @@ class FewRows(TiledEngine):
         """[column, term] in the type of the weights."""
         make = self.padded(node, columns, terms)
         form = f"{self.kind_of_weights(node)} {columns}x{terms}"
-        return Weights(node.inputs[1], form, make, node.inputs[1].storage)
+        return Weights(node.inputs[1], form, make, node.inputs[1].storage, only_moves=True)
 
     def expected_us(self, node: GpuNode, number: int, target: Target) -> float:
         """Return the expected time of a mode; the least for tiles of all rows."""

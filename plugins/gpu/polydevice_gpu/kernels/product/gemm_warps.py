@@ -74,6 +74,7 @@ class MatmulWarps(MatmulMma):
             f"{self.kind_of_weights(node)} {columns}x{terms} for warps",
             lambda array: for_warps(make(array)),
             ElementType.f16,
+            only_moves=True,
         )
 
     def widths(self) -> tuple[int, ...]:

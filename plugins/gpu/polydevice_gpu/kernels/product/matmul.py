@@ -110,7 +110,8 @@ class MatmulPacked(SingleLaunch):
             matrix = matrix if op.transpose_b else matrix.T
             return pack_weights(matrix.reshape(1, shape.n, shape.k, 1), 1, lanes)
 
-        form = Weights(b, f"matrix{op.transpose_b} in blocks of {lanes}", packed, b.storage)
+        name = f"matrix{op.transpose_b} in blocks of {lanes}"
+        form = Weights(b, name, packed, b.storage, only_moves=True)
         call.weights("FILTER", form, (lanes,))
         Geometry.of((1,), (1,), (1,), (0,)).declare(call)
         total = shape.batches * shape.m
