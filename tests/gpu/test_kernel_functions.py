@@ -42,7 +42,16 @@ def test_own_local_memory_makes_no_function(text, declares):
 
 
 @pytest.mark.parametrize(
-    ("text", "has"), [("barrier(0);", True), ("my_barrier(0);", False), ("barriers;", False)]
+    ("text", "has"),
+    [
+        ("barrier(0);", True),
+        ("my_barrier(0);", False),
+        ("barriers;", False),
+        ("my_barrier(0);\n\tbarrier(1);", True),
+        ("2barrier(0); x.barrier(0);", True),
+        ("2barrier(0);", False),
+        ("", False),
+    ],
 )
 def test_barriers_of_a_function(text, has):
     assert Function.of(_launch(text)).has_barriers == has

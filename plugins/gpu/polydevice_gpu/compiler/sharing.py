@@ -80,6 +80,7 @@ class _Part:
         self.functions = _functions(step.launches)
         self.is_fixed = bool(self.choice.tuned) or not isinstance(self.choice.kernel, Expecting)
         self._written: dict[int, list[Launch]] = {}
+        self._functions: dict[int, frozenset[Function] | None] = {}
         self._expected: dict[int, float] = {}
 
     def make_room(self) -> None:
@@ -104,9 +105,16 @@ class _Part:
         return None if best == now else best
 
     def _fits(self, mode: int) -> bool:
-        launches = self.launches(mode)
-        small = all(function.items <= LOCAL_SIZE for function in _functions(launches))
-        return bool(launches) and small and not why_apart(launches)
+        functions = self.functions_of(mode)
+        return functions is not None and all(each.items <= LOCAL_SIZE for each in functions)
+
+    def functions_of(self, mode: int) -> frozenset[Function] | None:
+        """Return the functions of a mode; None where it has launches of its own or is none."""
+        if mode not in self._functions:
+            launches = self.launches(mode)
+            joins = bool(launches) and not why_apart(launches)
+            self._functions[mode] = _functions(launches) if joins else None
+        return self._functions[mode]
 
     def more_us(self, mode: int) -> float:
         """Return what a mode takes longer than the choice, as a launch of its own."""
@@ -196,8 +204,8 @@ def _moves(
         for more, mode in rated:
             if lost + more >= limit:
                 return None
-            launches = part.launches(mode)
-            if launches and not why_apart(launches) and _functions(launches) <= others:
+            functions = part.functions_of(mode)
+            if functions is not None and functions <= others:
                 moves.append((part, mode))
                 lost += more
                 break

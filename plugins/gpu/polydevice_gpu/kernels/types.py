@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from polydevice.dtype import ElementType as T
 
 _C_NAMES = {
@@ -69,6 +71,7 @@ def c_type(storage: T) -> str:
     return _C_NAMES[storage]
 
 
+@functools.cache  # asked of 400 times for each kernel that is written
 def compute_type(element_type: T, *, fp64: bool = True) -> str:
     """Return the OpenCL C type in which a value is computed: float for every narrower float."""
     if element_type is T.f64 and fp64:

@@ -6,8 +6,10 @@ more processors busy; each result is a view of its columns.
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -18,10 +20,14 @@ from polydevice_gpu.graph import GpuGraph, GpuNode, Value, constant_value
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.runtime.weights import may_change
 
+_AT_ONCE = min(8, os.cpu_count() or 1)
+"""Groups whose matrices are joined at the same time: new memory has to be cleared first."""
+
 
 def group_products(graph: GpuGraph, target: Target) -> None:
     """Group them; biases and activations have joined the products already."""
     del target  # all devices gain
+    groups: list[tuple[list[GpuNode], list[Value]]] = []
     for value, readers in list(graph.users().items()):
         # By the factor that they share: products may share a bias as well, and go only once.
         products = [
@@ -35,7 +41,13 @@ def group_products(graph: GpuGraph, target: Target) -> None:
             products = [node for node in products if node not in alike]
             extras = _joined_extras(alike) if len(alike) > 1 else None
             if extras is not None:
-                _replace(graph, alike, extras)
+                groups.append((alike, extras))
+    if not groups:
+        return
+    with ThreadPoolExecutor(_AT_ONCE, "polydevice-weights") as pool:
+        joined = pool.map(lambda group: _joined_matrices(group[0]), groups)
+        for (products, extras), matrix in zip(groups, joined, strict=True):
+            _replace(graph, products, matrix, extras)
 
 
 def _is_candidate(node: GpuNode, readers: Sequence[GpuNode]) -> bool:
@@ -109,8 +121,13 @@ def _joined(matrices: Sequence[Array], axis: int) -> Array:
         known.flags.writeable = False  # so that it needs not be read to know that it is the same
         for matrix in matrices:
             weakref.finalize(matrix, _JOINED.pop, key, None).atexit = False
-        _JOINED[key] = known
+        known = _JOINED.setdefault(key, known)
     return known
+
+
+def _joined_matrices(products: Sequence[GpuNode]) -> Array:
+    axis = 0 if products[0].operation(MatMul).transpose_b else 1
+    return _joined([np.asarray(node.inputs[1].constant) for node in products], axis)
 
 
 def _constant(like: Value, array: Array) -> Value:
@@ -119,12 +136,12 @@ def _constant(like: Value, array: Array) -> Value:
     return made
 
 
-def _replace(graph: GpuGraph, products: Sequence[GpuNode], extras: Sequence[Value]) -> None:
+def _replace(
+    graph: GpuGraph, products: Sequence[GpuNode], joined: Array, extras: Sequence[Value]
+) -> None:
     first = products[0]
     op = first.operation(MatMul)
-    axis = 0 if op.transpose_b else 1
-    matrices = [np.asarray(node.inputs[1].constant) for node in products]
-    weights = _constant(first.inputs[1], _joined(matrices, axis))
+    weights = _constant(first.inputs[1], joined)
     out = first.output
     columns = [node.output.shape[-1] for node in products]
     whole = Value(

@@ -62,6 +62,7 @@ class Filling:
         places = {node: place for place, node in enumerate(source.graph.nodes)}
         scratch = {places[step.node]: list(step.scratch.values()) for step in source.launching}
         self.lives = lives_of(source.graph, scratch, memory_pool)
+        self._varies: dict[Memory, bool] = {}
         self.stretches: list[StretchTable | HostStep] = []
         steps: list[Step] = []
         for step in (*source.steps, None):
@@ -74,6 +75,14 @@ class Filling:
             if step is not None:
                 assert isinstance(step, HostStep), "bodies have plans of their own"
                 self.stretches.append(step)
+
+    def varies(self, memory: Memory) -> bool:
+        """Whether a piece of memory, or what is in it, depends on sizes."""
+        known = self._varies.get(memory)
+        if known is None:
+            known = is_symbolic(memory.elements) or is_formula(memory.data)
+            self._varies[memory] = known
+        return known
 
     def plan(self, numbers: Sequence[Number]) -> Plan:
         """Return the plan with these numbers."""
@@ -232,7 +241,7 @@ class FilledContents(Contents):
         known = self._memory.get(old)
         if known is None:
             known = old
-            if is_symbolic(old.elements) or (old.data is not None and is_formula(old.data)):
+            if self._filling.varies(old):
                 data = self._array(old.data, old.storage)
                 known = dataclasses.replace(old, elements=self._size(old.elements), data=data)
             self._memory[old] = known
