@@ -52,13 +52,14 @@ class Variable:
 
 def lower_state(network: Network) -> list[Variable]:
     """Replace ReadValue by Parameter and drop Assign; return what the request must carry."""
+    nodes = [node for node in network.nodes() if isinstance(node.op, (ReadValue, Assign))]
+    if not nodes:
+        return []
     variables: list[Variable] = []
     assigned = {
-        node.op.variable_id: node.inputs[0]
-        for node in network.nodes()
-        if isinstance(node.op, Assign)
+        node.op.variable_id: node.inputs[0] for node in nodes if isinstance(node.op, Assign)
     }
-    for node in network.nodes():
+    for node in nodes:
         if not isinstance(node.op, ReadValue):
             continue
         name = node.op.variable_id

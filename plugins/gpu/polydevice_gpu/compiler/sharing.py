@@ -78,7 +78,9 @@ class _Part:
         assert step.node.choice is not None
         self.choice = step.node.choice
         self.functions = _functions(step.launches)
-        self.is_fixed = bool(self.choice.tuned) or not isinstance(self.choice.kernel, Expecting)
+        kernel = self.choice.kernel
+        self._expecting = kernel if isinstance(kernel, Expecting) else None
+        self.is_fixed = bool(self.choice.tuned) or self._expecting is None
         self._written: dict[int, list[Launch]] = {}
         self._functions: dict[int, frozenset[Function] | None] = {}
         self._expected: dict[int, float] = {}
@@ -121,11 +123,10 @@ class _Part:
         return self._expected_us(mode) - self._expected_us(self.choice.mode)
 
     def _expected_us(self, mode: int) -> float:
-        kernel = self.choice.kernel
-        assert isinstance(kernel, Expecting)
         known = self._expected.get(mode)
         if known is None:
-            known = kernel.expected_us(self.step.node, mode, self.target)
+            assert self._expecting is not None, "modes of other kernels are not compared"
+            known = self._expecting.expected_us(self.step.node, mode, self.target)
             self._expected[mode] = known
         return known
 
