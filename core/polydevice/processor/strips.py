@@ -1,7 +1,8 @@
 """Matrices that lie the other way round, copied in strips.
 
 NumPy walks along whole columns, and has forgotten a line of the cache before it needs its next
-element: 768x3072 halves take 11 ms, in strips of 32 columns 1.2 (f32: 14.8 and 1.9, AMD EPYC).
+element: 768x3072 halves take 11 ms, in strips of 32 columns 1.2; f32 14.8 and 1.9 (a Xeon with
+AMX).
 """
 
 from __future__ import annotations

@@ -173,7 +173,7 @@ def _constants(reader: GpuNode, scale: Array, shift: Array) -> list[Value]:
         stored = as_halves(scaled) if kind is ElementType.f16 else scaled.astype(kind.dtype)
         sums = stored.sum(1 if op.transpose_b else 0, np.float64)
         # BLAS would have threads of its own beside those that call it: 24 such products of 768x3072
-        # took 431 ms of CPU, and take 24 (AMD EPYC, 2 cores).
+        # took 431 ms of CPU, and take 24 (2 cores of a Xeon with AMX).
         moved = np.einsum("ck,k->c" if op.transpose_b else "kc,k->c", matrix, shift)
     scaled.flags.writeable = False  # so that it needs not be read to know that it is the same
     made = constant_value(f"{weights.name}/scaled", scaled, weights.element_type)
