@@ -14,6 +14,7 @@ from polydevice.processor.halves import as_halves
 from polydevice_gpu.kernels.kernel import Choice, kernels_of
 from polydevice_gpu.kernels.launch import Weights
 from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.runtime.weights import WeightStore
 from polydevice_gpu.tuning.candidates import launches_of, takes
 from tests.gpu.graphs import Sketch, compiled
 from tests.gpu.test_copies_ahead import HOPPER
@@ -83,3 +84,18 @@ def test_rounding_first_changes_nothing(name):
         np.testing.assert_array_equal(*bits, err_msg=form.form)
         moved = np.sort(after[after != 0], axis=None)
         np.testing.assert_array_equal(moved, np.sort(as_halves(array)[as_halves(array) != 0], None))
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_device_memory_has_what_rounding_last_gives(name, opencl):
+    random = np.random.default_rng(9)
+    store = WeightStore(opencl)
+    found = [form for form in forms(TARGETS[name]) if form.storage is ElementType.f16]
+    assert any(form.only_moves for form in found)
+    with opencl.queue() as queue:
+        for form in found:
+            array = random.standard_normal(np.shape(form.value.constant)).astype(np.float32)
+            expected = np.ascontiguousarray(form.make(array)).astype(np.float16)
+            held = np.empty(expected.shape, np.float16)
+            queue.download(store.buffer(array, form.storage, form), held)
+            np.testing.assert_array_equal(held, expected, err_msg=form.form)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from polydevice.dtype import Array
+from polydevice.processor.strips import row_major
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.gemm.gemm import Pace, Tile
 from polydevice_gpu.kernels.gemm.gemm_wgmma import MatmulWgmma
@@ -66,7 +67,7 @@ def in_strips(matrix: Array) -> Array:
     instruction wants them (swizzle of 128 bytes).
     """
     columns, terms = matrix.shape
-    pieces = matrix.reshape(columns // _STRIP, _STRIP, terms // _STEP, _STEP // 8, 8)
+    pieces = row_major(matrix).reshape(columns // _STRIP, _STRIP, terms // _STEP, _STEP // 8, 8)
     column = np.arange(_STRIP)[:, None]
     piece = np.arange(_STEP // 8)[None, :] ^ (column % 8)
     return np.ascontiguousarray(pieces.swapaxes(1, 2)[:, :, column, piece])

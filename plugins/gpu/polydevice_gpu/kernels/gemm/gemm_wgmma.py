@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
+from polydevice.processor.strips import row_major
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.gemm.gemm import (
     ConvolutionProduct,
@@ -141,7 +142,7 @@ def for_eights(matrix: Array) -> Array:
     It gets columns 2l, 2l + 1, 2l + 8, 2l + 9 … of a product; so these trade places in every 32.
     """
     columns, *rest = matrix.shape
-    parts = matrix.reshape(columns // 32, 4, 4, 2, *rest)
+    parts = row_major(matrix).reshape(columns // 32, 4, 4, 2, *rest)
     return np.ascontiguousarray(parts.swapaxes(1, 2)).reshape(matrix.shape)
 
 
