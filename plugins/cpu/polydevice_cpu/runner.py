@@ -79,7 +79,11 @@ class CpuRunner(Runner):
             self._regions = [each for each in self.blobs.values() if isinstance(each, RoiBlob)]
         if bound is None:
             return
-        index, is_input, shape = self._places.get(name, (0, True, None))
+        place = self._places.get(name)
+        if place is None:  # what a tail computes is handed out, not written in place
+            self.bound = bound
+            return
+        index, is_input, shape = place
         if blob.array.shape != shape:
             return
         if is_input:

@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from polydevice.dtype import Array
+from polydevice_cpu.algorithms.axes import to_front
 
 _NARROW = "?bhiBHe"
 """NumPy's codes of element types that int32 or f32 hold exactly; f32 itself is `f`."""
@@ -62,13 +63,11 @@ def extreme(x: Array, axis: int, *, largest: bool) -> tuple[Array, Array | None]
     behind, many = math.prod(x.shape[axis + 1 :]), x.size // size
     side_by_side = behind >= 16 and many >= SIDE_BY_SIDE
     if not side_by_side and (size > SHORT or many < MANY):
-        rows = x if axis == x.ndim - 1 else np.moveaxis(x, axis, -1)
-        index = rows.argmax(-1) if largest else rows.argmin(-1)
-        index = index.reshape(*x.shape[:axis], 1, *x.shape[axis + 1 :])
+        index = x.argmax(axis, keepdims=True) if largest else x.argmin(axis, keepdims=True)
         if largest or x.dtype.kind != "f":  # the first NaN is found, if there is one
             return index, None
-        return None if _has_nan(rows.min(-1)) else (index, None)
-    best, index = _of_planes(np.moveaxis(x, axis, 0), largest=largest)
+        return None if _has_nan(x.min(axis)) else (index, None)
+    best, index = _of_planes(to_front(x, axis), largest=largest)
     if _has_nan(best):
         return None
     zero = best == 0  # of which the first may have another sign

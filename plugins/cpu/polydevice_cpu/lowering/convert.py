@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from polydevice.dtype import Array, ElementType
 from polydevice.ops.convert import Convert
 from polydevice.processor.halves import convert_halves
@@ -60,7 +62,10 @@ def lower_convert(builder: PlanBuilder, node: Node) -> bool:
 def _copied(builder: PlanBuilder, node: Node) -> bool:
     """Let NumPy convert while it copies, where that is all there is to do (see `narrow`)."""
     source, (target,) = node.inputs[0], node.outputs
-    if source.element_type not in PLAIN or target.element_type not in PLAIN:
+    if source.element_type in PLAIN and target.element_type is ElementType.boolean:
+        return _written(builder, node, _comparing_with_zero)
+    is_plain = source.element_type in PLAIN or source.element_type is ElementType.boolean
+    if not is_plain or target.element_type not in PLAIN:
         return False
     if source.element_type.is_float and target.element_type.bits < 32:
         return False
@@ -77,6 +82,14 @@ def _written(
     builder.emit(step(node.name, node.type, value, result))
     builder.set(target, result)
     return True
+
+
+def _comparing_with_zero(name: str, type_: str, source: Value, target: Value) -> ArrayStep:
+    def write(x: Array, y: Array) -> tuple[()]:
+        np.not_equal(x, 0, out=y)
+        return ()
+
+    return ArrayStep(name, type_, lambda _: write, [source], [target], writes=True)
 
 
 def _converting_halves(name: str, type_: str, source: Value, target: Value) -> ArrayStep:

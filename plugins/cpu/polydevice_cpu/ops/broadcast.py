@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from polydevice.dtype import Array
@@ -10,11 +12,25 @@ from polydevice.ops.broadcast import Broadcast, BroadcastMode, Tile
 from polydevice.shape import Shape
 from polydevice_cpu.implement import implements
 
+_FROM_THE_BACK = (BroadcastMode.NUMPY, BroadcastMode.BIDIRECTIONAL)
+
+SMALL_ELEMENTS = 1 << 12
+"""Up to so many elements are repeated in memory, which takes less than to make a view does."""
+
 
 @implements(Broadcast)
 def broadcast(op: Broadcast, x: Array, target: Array, axes: Array | None = None) -> Array:
-    """Return a read-only view that repeats x."""
-    sizes = [int(size) for size in target.reshape(-1)]
+    """Return a read-only view that repeats x, or an array of its own where that is small."""
+    sizes: list[int] = target.reshape(-1).tolist()
+    is_small = 0 <= math.prod(sizes) <= SMALL_ELEMENTS and not x.dtype.hasobject
+    if is_small and x.ndim <= len(sizes) and op.mode in _FROM_THE_BACK:
+        try:
+            y = np.empty(sizes, x.dtype)
+            y[...] = x
+        except ValueError:  # the target has a size of 1 or below, or does not fit
+            pass
+        else:
+            return y
     if any(size < 0 for size in sizes):
         raise InferenceError(f"Broadcast: a shape of {sizes} is not possible")
     if op.mode is BroadcastMode.BIDIRECTIONAL:

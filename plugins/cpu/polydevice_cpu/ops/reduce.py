@@ -32,12 +32,16 @@ def _axes(x: Array, axes: Array) -> tuple[int, ...]:
     """Return the axes from the front; a scalar, of which OpenVINO takes 0 and -1, has none."""
     if not x.ndim:
         return ()
+    if axes.size == 1:
+        return (normalize_axis(axes.item(), x.ndim),)
     return tuple(sorted({normalize_axis(int(axis), x.ndim) for axis in axes.reshape(-1).tolist()}))
 
 
 def _reduction(op: type[Reduction], function: Reduce) -> None:
     @implements(op)
     def apply(op: Reduction, x: Array, axes: Array) -> Array:
+        if x.dtype == np.float32:
+            return np.asarray(function(x, _axes(x, axes), op.keep_dims))
         kind = x.dtype if x.dtype == object else _sum_type(x)
         wide = x.astype(kind, copy=False)
         return _back(np.asarray(function(wide, _axes(x, axes), op.keep_dims)), x.dtype)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from polydevice.dtype import Array
@@ -12,13 +14,16 @@ from polydevice_cpu.implement import implements
 @implements(Reshape)
 def reshape(op: Reshape, x: Array, pattern: Array) -> Array:
     """Return a view where the memory order allows it."""
-    return x.reshape(op.target(x.shape, [int(size) for size in pattern.reshape(-1)]).static)
+    return x.reshape(op.target(x.shape, pattern.reshape(-1).tolist()).static)
 
 
 @implements(Squeeze)
 def squeeze(op: Squeeze, x: Array, axes: Array | None = None) -> Array:
     """Return a view without the sizes of 1."""
-    chosen = () if axes is None else [int(axis) for axis in axes.reshape(-1)]
+    chosen: Sequence[int] = () if axes is None else axes.reshape(-1).tolist()
+    if len(chosen) == 1 and -x.ndim <= chosen[0] < x.ndim and x.shape[chosen[0]] == 1:
+        at = chosen[0]
+        return x.reshape(x.shape[:at] + x.shape[at + 1 or x.ndim :])
     removed = op.removed(x.shape, chosen) or set()
     return x.reshape([size for i, size in enumerate(x.shape) if i not in removed])
 
@@ -26,7 +31,7 @@ def squeeze(op: Squeeze, x: Array, axes: Array | None = None) -> Array:
 @implements(Unsqueeze)
 def unsqueeze(_op: Unsqueeze, x: Array, axes: Array) -> Array:
     """Return a view with sizes of 1 inserted."""
-    return x.reshape(tuple(unsqueezed(x.shape, [int(axis) for axis in axes.reshape(-1)])))
+    return x.reshape(tuple(unsqueezed(x.shape, axes.reshape(-1).tolist())))
 
 
 @implements(ShapeOf)

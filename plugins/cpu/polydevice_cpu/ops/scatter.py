@@ -15,8 +15,9 @@ from polydevice.ops.scatter import (
     ScatterUpdate,
 )
 from polydevice.shape import normalize_axis
+from polydevice_cpu.algorithms.axes import to_front
 from polydevice_cpu.implement import implements
-from polydevice_cpu.ops.gather import checked_index, flat_index
+from polydevice_cpu.ops.gather import checked_index, counted_places, flat_index
 
 _UFUNCS: dict[Reduction, Any] = {
     Reduction.SUM: np.add,
@@ -54,14 +55,14 @@ def scatter_elements_update(
             raise InferenceError(
                 f"ScatterElementsUpdate: indices {indices.shape} reach beyond {x.shape} at axis {i}"
             )
-    rows = np.moveaxis(index, at, 0)
+    rows = to_front(index, at)
     if op.use_init_val and updates.size and _are_worth_rows(op.reduction, x, rows[0].size):
         rows = rows.reshape(len(rows), -1)
         first = rows[:, 0]
         if (first == rows[:, -1]).all() and (first == rows.T).all():
             y: Array = x.copy()
             within = tuple(slice(None if i == at else n) for i, n in enumerate(indices.shape))
-            place, put = (np.moveaxis(array, at, 0) for array in (y[within], updates))
+            place, put = (to_front(array, at) for array in (y[within], updates))
             _put_rows(place, first, put, op.reduction)
             return y
     places, values = flat_index(x, index, at).reshape(-1), updates.reshape(-1)
@@ -119,23 +120,26 @@ def _put_rows(y: Array, index: Array, updates: Array, reduction: Reduction) -> N
 @implements(ScatterNDUpdate)
 def scatter_nd_update(op: ScatterNDUpdate, x: Array, indices: Array, updates: Array) -> Array:
     """Index with one array per coordinate."""
-    index = tuple(
-        checked_index("ScatterNDUpdate", indices[..., i], x.shape[i])
-        for i in range(indices.shape[-1])
-    )
-    shape = indices.shape[:-1] + x.shape[len(index) :]
+    count = indices.shape[-1]
+    places = counted_places(indices, x.shape[:count]) if count > 1 else None
+    if places is None:
+        columns = [
+            checked_index("ScatterNDUpdate", indices[..., i], x.shape[i]) for i in range(count)
+        ]
+        if count:
+            places = np.ravel_multi_index(columns, x.shape[:count]) if count > 1 else columns[0]
+    shape = indices.shape[:-1] + x.shape[count:]
     if updates.shape != shape:
         updates = np.broadcast_to(updates, shape)
-    if not index:  # no coordinates: each update covers all of x
+    if places is None:  # no coordinates: each update covers all of x
         y: Array = x.copy()
         for update in updates.reshape((-1, *x.shape)):
             y = _put(y, (), update, op.reduction, keep=True)
         return y
     if not updates.size:
         return np.array(x)
-    outer, row = x.shape[: len(index)], x.shape[len(index) :]
-    places = index[0] if len(index) == 1 else np.ravel_multi_index(index, outer)
-    put = _put_flat_rows(x.reshape(-1, *row), places.reshape(-1), updates, op.reduction)
+    rows = x.reshape(-1, *x.shape[count:])
+    put = _put_flat_rows(rows, places.reshape(-1), updates, op.reduction)
     return put.reshape(x.shape)
 
 

@@ -35,6 +35,12 @@ def slice_(
     _op: Slice, x: Array, start: Array, stop: Array, step: Array, axes: Array | None = None
 ) -> Array:
     """Return a view."""
+    if axes is not None and axes.size == 1 == start.size == stop.size == step.size == step.item(0):
+        at = axes.item()
+        if -x.ndim <= at < x.ndim:  # a tenth of the time
+            before = (slice(None),) * (at % x.ndim)
+            place = (*before, slice(start.item(), stop.item()))
+            return np.asarray(x[place])
     return np.asarray(x[_index(x, start, stop, step, axes)])
 
 
@@ -68,4 +74,5 @@ def _index(
 
 
 def _ints(values: Array) -> list[int]:
-    return [int(value) for value in values.reshape(-1)]
+    numbers: list[int] = values.reshape(-1).tolist()
+    return numbers

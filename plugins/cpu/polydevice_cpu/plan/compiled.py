@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 
-import numpy as np
-
 from polydevice.dtype import Array
 from polydevice.errors import ModelFileError
 from polydevice.locks import RLock
@@ -23,6 +21,7 @@ from polydevice_cpu.passes import prepare
 from polydevice_cpu.plan.array_steps.tail import make_tail
 from polydevice_cpu.plan.binding.bound import BoundPlan
 from polydevice_cpu.plan.binding.context import Context
+from polydevice_cpu.plan.binding.places import SMALL_BYTES, Places
 from polydevice_cpu.plan.binding.rounds import Rounds
 from polydevice_cpu.plan.binding.workspace import Workspace
 from polydevice_cpu.plan.building.builder import PlanBuilder, Settings
@@ -301,20 +300,16 @@ class RequestPlans:
         Raises:
             DeviceMemoryError: they are more than the network may use.
         """
-        arrays = [x if x.flags.c_contiguous else x.copy(order="C") for x in inputs]
-        shapes = shapes_of(arrays)
+        shapes = shapes_of(inputs)
         latest = self._latest  # the iterations of a loop are alike
         if latest is None or latest[0] != shapes or not latest[1].plan.is_final:
             latest = self._latest = shapes, self.bound(shapes)
         bound = latest[1]
-        for index, array in enumerate(arrays):
-            bound.set_input(index, array)
-        plan = bound.plan
-        self.compiled.memory.check(plan.result_bytes, "the results of a body")
-        outputs = [np.empty(shape, dtype) for shape, dtype in plan.results]
-        for index in plan.whole_outputs:
-            bound.set_output(index, outputs[index])
-        bound.run()
-        for index, array in bound.tail_outputs.items():
-            outputs[index] = array
-        return outputs
+        places = bound.places
+        if places is None:
+            places = bound.places = Places(bound, inputs)
+        elif bound.lacks_arrays:
+            places.point(bound)
+        if bound.plan.result_bytes > SMALL_BYTES:
+            self.compiled.memory.check(bound.plan.result_bytes, "the results of a body")
+        return places.run(bound, inputs)

@@ -17,11 +17,17 @@ from polydevice.dtype import Array
 from polydevice.errors import PolydeviceError
 from polydevice.ops.control_flow import If, Iteration
 from polydevice.ops.op import Op
-from polydevice.tensor import desc_of
+from polydevice.tensor import TensorDesc, desc_of
 
 SMALL_ELEMENTS = 1 << 23
 """Results of other operations have at most the product of their inputs' elements, mostly far fewer;
 up to this product nothing is asked, since describing a node takes 20 to 80 µs."""
+
+SHORT_ELEMENTS = 16
+"""Inputs up to this length may say how large a result is: limits of a range, a shape, repeats."""
+
+KEPT = 1024
+"""How many lists of sizes an operation is remembered to take."""
 
 COUNTED_BYTES = 1 << 16
 """Results from this size on count as memory of the network; counting one takes some 3 µs."""
@@ -38,18 +44,56 @@ def is_small(op: Op, inputs: Sequence[Array]) -> bool:
     return not op.sized_by_values and math.prod(sizes) <= SMALL_ELEMENTS
 
 
-def admit(op: Op, inputs: Sequence[Array]) -> None:
-    """Return if the operation's result, which is not small by its inputs, may be allocated.
+class Growth:
+    """What an operation makes of arrays that do not bound it by their sizes.
 
-    Raises:
-        DeviceMemoryError: it is more than the network may use.
+    To infer takes 20 to 80 µs, so what was found small is kept: by the sizes of all inputs and the
+    values of short ones, where these alone decide.
     """
-    try:
-        descs = op.infer([desc_of(array) for array in inputs])
-    except PolydeviceError:
-        return  # computing it says what is wrong
-    size = sum(desc.span_bytes or 0 for desc in descs if desc.is_static)
-    current_bounds().admit(size, op.type)
+
+    __slots__ = ("_op", "_small")
+
+    def __init__(self, op: Op) -> None:
+        self._op = op
+        self._small: set[tuple[tuple[int, ...] | bytes, ...]] = set()
+
+    def admit(self, inputs: Sequence[Array]) -> None:
+        """Return if the operation's result may be allocated.
+
+        Raises:
+            DeviceMemoryError: it is more than the network may use.
+        """
+        key: tuple[tuple[int, ...] | bytes, ...] = ()
+        for array in inputs:
+            is_short = array.size <= SHORT_ELEMENTS and not array.dtype.hasobject
+            key += (array.shape, array.tobytes() if is_short else b"")
+        if key in self._small:
+            return
+        described = [
+            desc if array.size <= SHORT_ELEMENTS else desc.without_value()
+            for array in inputs
+            for desc in (desc_of(array),)
+        ]
+        size, decided = self._bytes(described)
+        if not decided:
+            size, _ = self._bytes([desc_of(array) for array in inputs])
+        current_bounds().admit(size, self._op.type)
+        if decided and size < COUNTED_BYTES:
+            if len(self._small) >= KEPT:
+                self._small.clear()
+            self._small.add(key)
+
+    def _bytes(self, described: list[TensorDesc]) -> tuple[int, bool]:
+        """What the results take, as far as it follows from what is described, and whether it does.
+
+        Nothing follows from what is wrong: computing it says so.
+        """
+        try:
+            descs = self._op.infer(described)
+        except PolydeviceError:
+            return 0, False
+        known = [desc.span_bytes or 0 for desc in descs if desc.is_static]
+        return sum(known), len(known) == len(descs)
 
 
 def counted(op: Op, result: Array | np.generic | list[Array] | None) -> Any:

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from polydevice.bounds import bounded
+import numpy as np
+
+from polydevice.bounds import current_bounds
 from polydevice.dtype import Array
 from polydevice.errors import PolydeviceError, ShapeError
 from polydevice.network import Network
@@ -18,7 +20,7 @@ from polydevice.node import Node, Port
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 from polydevice_cpu.lower import is_heavy
-from polydevice_cpu.plan.array_steps.growth import admit, counted, is_small
+from polydevice_cpu.plan.array_steps.growth import COUNTED_BYTES, KEPT, Growth, counted, is_small
 from polydevice_cpu.plan.array_steps.start import starter
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.step import Compute, Start, TailStep, outputs_of
@@ -26,9 +28,6 @@ from polydevice_cpu.plan.step import Compute, Start, TailStep, outputs_of
 if TYPE_CHECKING:
     from polydevice_cpu.plan.building.builder import PlanBuilder
     from polydevice_cpu.plan.compiled import CompiledNetwork
-
-_SIZES = 1024
-"""How many lists of sizes a node remembers as good."""
 
 
 def make_tail(
@@ -85,7 +84,7 @@ def _read_from_outside(nodes: Sequence[Node], own: set[Port], wanted: Sequence[P
 def _interpret(nodes: Sequence[Node], boundary: Sequence[Port], wanted: Sequence[Port]) -> Start:
     """Run nodes one by one; values are dropped after their last reader.
 
-    A node takes some 2 µs besides what NumPy computes, so values have numbers here, not names.
+    A node takes some 1 µs besides what NumPy computes, so values have numbers here, not names.
     """
     read = [port for node in nodes for port in node.inputs]
     ports = dict.fromkeys([*boundary, *read, *wanted])
@@ -97,7 +96,6 @@ def _interpret(nodes: Sequence[Node], boundary: Sequence[Port], wanted: Sequence
     starts = [starter(node.op) for node in nodes]
     rows = [
         (
-            node,
             _Check(node),
             [numbers[port] for port in node.inputs],
             [numbers[port] for port in node.outputs],
@@ -112,16 +110,22 @@ def _interpret(nodes: Sequence[Node], boundary: Sequence[Port], wanted: Sequence
 
         def compute(*arrays: Array) -> list[Array]:
             values: list[Any] = [*arrays, *constants[len(arrays) :]]
-            for run, node, check, reads, writes, forget in bounded(steps):
+            go_on = current_bounds().check
+            for run, check, reads, writes, forget in steps:
+                go_on()
                 inputs = [values[number] for number in reads]
                 check(inputs)
                 try:
-                    outputs = run(*inputs)
+                    output = run(*inputs)
                 except (ArithmeticError, LookupError, TypeError, ValueError):
                     check.values(inputs)
                     raise
-                for number, output in zip(writes, outputs_of(outputs), strict=True):
-                    values[number] = counted(node.op, output)
+                if type(output) is np.ndarray and len(writes) == 1:
+                    large = output.nbytes >= COUNTED_BYTES
+                    values[writes[0]] = counted(check.op, output) if large else output
+                else:
+                    for number, each in zip(writes, outputs_of(output), strict=True):
+                        values[number] = counted(check.op, each)
                 for number in forget:
                     values[number] = None
             return [values[number] for number in results]
@@ -142,9 +146,12 @@ class _Check:
         op: the node's.
     """
 
+    __slots__ = ("_growth", "_has_sizes", "_node", "_small", "op")
+
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._op = node.op
+        self.op = node.op
+        self._growth = Growth(node.op)
         self._has_sizes = all(port.desc.kind == "tensor" for port in node.inputs)
         self._small: dict[tuple[tuple[int, ...], ...], bool] = {}
 
@@ -156,18 +163,18 @@ class _Check:
             DeviceMemoryError: the result is more than the network may use.
         """
         if not self._has_sizes:  # sequences have none
-            if not is_small(self._op, inputs):
-                admit(self._op, inputs)
+            if not is_small(self.op, inputs):
+                self._growth.admit(inputs)
             return
         sizes = tuple([array.shape for array in inputs])
         small = self._small.get(sizes)
         if small is None:
             self._infer(inputs, [None] * len(inputs))
-            if len(self._small) >= _SIZES:
+            if len(self._small) >= KEPT:
                 self._small.clear()
-            small = self._small[sizes] = is_small(self._op, inputs)
+            small = self._small[sizes] = is_small(self.op, inputs)
         if not small:
-            admit(self._op, inputs)
+            self._growth.admit(inputs)
 
     def values(self, inputs: Sequence[Array]) -> None:
         """Check the values too; raises ShapeError."""

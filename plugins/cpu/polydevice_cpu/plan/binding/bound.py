@@ -25,6 +25,7 @@ from polydevice_cpu.onednn.primitive import Primitive, execution_error
 from polydevice_cpu.plan.binding.blocks import BlockCalls
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.giving_way import GivingWay
+from polydevice_cpu.plan.binding.places import Places
 from polydevice_cpu.plan.binding.stretches import Call, Together, stretches
 from polydevice_cpu.plan.binding.strips import run_parts
 from polydevice_cpu.plan.binding.workspace import Workspace
@@ -89,6 +90,8 @@ class BoundPlan:
         """Whether the code of every step is there, as it is after the first run."""
         self.lacks_arrays = False
         """Whether inputs and outputs must be set again, since something was bound besides."""
+        self.places: Places | None = None
+        """Memory of small inputs and outputs, where it runs within another plan."""
         self._giving_way: GivingWay[BoundPlan] | None = None
         is_whole = len(plan.whole_outputs) == len(plan.outputs)
         if alone is not None and is_whole and self._most_threads > 1:
@@ -388,11 +391,8 @@ class BoundPlan:
         def run() -> None:
             for index, result in zip(step.results, outputs_of(compute(*inputs)), strict=True):
                 # What is passed on as it is lies in the arena, where later steps write.
-                shared = any(
-                    result is array
-                    or (result.base is not None and np.may_share_memory(result, array))
-                    for array in inputs
-                )
+                may = result.base is not None or result.dtype.hasobject
+                shared = may and any(np.may_share_memory(result, array) for array in inputs)
                 found[index] = result.copy(order="C") if shared else result
 
         return run

@@ -1,0 +1,263 @@
+"""Sizes that only data tells: answers as ONNX Runtime's, whatever came before, and their memory."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from polydevice.errors import BlobError, DeviceMemoryError
+from tests.cpu.loading import load
+
+F, WHOLE, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+
+
+def info(name, kind, shape=None):
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def node(kind, inputs, outputs, **attributes):
+    return helper.make_node(kind, inputs.split(), outputs.split(), **attributes)
+
+
+def model(nodes, inputs, outputs, **constants) -> bytes:
+    stored = [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, stored)
+    imports = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=9).SerializeToString()
+
+
+def chosen_rows(width=8):
+    """Rows of x that a mask chooses, times a matrix, with what is taken of them again."""
+    rng = np.random.default_rng(4)
+    nodes = [
+        node("NonZero", "mask", "found"),
+        node("Squeeze", "found first", "places"),
+        node("Gather", "x places", "rows", axis=0),
+        node("MatMul", "rows w", "product"),
+        node("Relu", "product", "y"),
+        node("ReduceSum", "places first", "sum", keepdims=0),
+    ]
+    constants = {"w": rng.normal(size=(width, 5)).astype(np.float32), "first": np.int64([0])}
+    inputs = [info("x", F, ["n", width]), info("mask", B, ["n"])]
+    outputs = [info("rows", F), info("y", F), info("sum", WHOLE)]
+    return model(nodes, inputs, outputs, **constants)
+
+
+def given(rng, n, width=8, kept=0.5):
+    return {
+        "x": rng.normal(size=(n, width)).astype(np.float32),
+        "mask": rng.random(n) < kept,
+    }
+
+
+@pytest.mark.parametrize("width", [8, 700])  # small values have places of their own, others not
+def test_numbers_of_rows_by_turns(core, width):
+    content, rng = chosen_rows(width), np.random.default_rng(0)
+    session = onnxruntime.InferenceSession(content)
+    request = load(core, content).create_infer_request()
+    for turn in range(30):
+        feed = given(rng, int(rng.integers(1, 20)), width, rng.random() if turn % 5 else 1)
+        if not feed["mask"].any():
+            continue
+        got = request.infer(feed)
+        for name, want in zip(("rows", "y", "sum"), session.run(None, feed), strict=True):
+            assert got[name].dtype == want.dtype
+            np.testing.assert_allclose(got[name], want, rtol=1e-4, atol=1e-4)
+
+
+def test_outputs_that_are_kept_stay_as_they_are(core):
+    content, rng = chosen_rows(), np.random.default_rng(1)
+    session = onnxruntime.InferenceSession(content)
+    request = load(core, content).create_infer_request()
+    feeds = [given(rng, 12) for _ in range(6)]
+    got = [dict(request.infer(feed)) for feed in feeds]
+    for feed, outputs in zip(feeds, got, strict=True):
+        for name, want in zip(("rows", "y", "sum"), session.run(None, feed), strict=True):
+            np.testing.assert_allclose(outputs[name], want, rtol=1e-5, atol=1e-5)
+
+
+def test_what_came_out_goes_in_again(core):
+    content, rng = chosen_rows(), np.random.default_rng(2)
+    request = load(core, content).create_infer_request()
+    feed = given(rng, 9, kept=1)
+    for _ in range(3):
+        rows = request.infer(feed)["rows"]
+        np.testing.assert_array_equal(rows, feed["x"][feed["mask"]])
+        feed = {"x": rows, "mask": rng.random(len(rows)) < 0.7}
+        feed["mask"][0] = True
+
+
+def test_memory_that_the_user_gave(core):
+    content, rng = chosen_rows(), np.random.default_rng(3)
+    request = load(core, content).create_infer_request()
+    feed = given(rng, 10)
+    count = int(feed["mask"].sum())
+    mine = np.full((count, 8), np.nan, np.float32)
+    request.infer(feed)
+    request.set_blob("rows", mine)
+    assert request.infer(feed)["rows"] is mine
+    np.testing.assert_array_equal(mine, feed["x"][feed["mask"]])
+    with pytest.raises(BlobError, match=rf"\[{count + 1},8\]"):
+        request.infer({"mask": feed["mask"] | (np.cumsum(~feed["mask"]) == 1) & ~feed["mask"]})
+
+
+def test_requests_at_once(core):
+    content = chosen_rows()
+    executable = load(core, content)
+    failures = []
+
+    def infer(seed):
+        rng, request = np.random.default_rng(seed), executable.create_infer_request()
+        for _ in range(100):
+            feed = given(rng, int(rng.integers(1, 9)), kept=0.8)
+            if not np.array_equal(request.infer(feed)["rows"], feed["x"][feed["mask"]]):
+                failures.append(feed)
+
+    threads = [threading.Thread(target=infer, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def parts_in_a_loop(width):
+    """ids[begin:end] of each of several parts, their rows of a table, and what is carried."""
+    body = helper.make_graph(
+        [
+            node("Gather", "ends number", "begin"),
+            node("Add", "number one", "next"),
+            node("Gather", "ends next", "end"),
+            node("Unsqueeze", "begin first", "from"),
+            node("Unsqueeze", "end first", "to"),
+            node("Slice", "ids from to first", "part"),
+            node("Gather", "table part", "rows"),
+            node("ReduceSum", "rows first", "sum", keepdims=0),
+            node("Add", "carried sum", "more"),
+            node("Identity", "go", "goes"),
+        ],
+        "body",
+        [info("number", WHOLE, []), info("go", B, []), info("carried", F, [width])],
+        [info("goes", B), info("more", F), info("sum", F)],
+    )
+    rng = np.random.default_rng(5)
+    constants = {
+        "table": rng.normal(size=(30, width)).astype(np.float32),
+        "first": np.int64([0]),
+        "one": np.int64(1),
+        "always": np.True_,
+        "zeros": np.zeros(width, np.float32),
+    }
+    loop = helper.make_node("Loop", ["n", "always", "zeros"], ["all", "sums"], body=body)
+    inputs = [info("ids", WHOLE, ["k"]), info("ends", WHOLE, ["m"]), info("n", WHOLE, [])]
+    return model([loop], inputs, [info("all", F), info("sums", F)], **constants)
+
+
+@pytest.mark.parametrize("width", [6, 5000])
+def test_parts_of_other_lengths_in_every_iteration(core, width):
+    content, rng = parts_in_a_loop(width), np.random.default_rng(6)
+    session = onnxruntime.InferenceSession(content)
+    request = load(core, content).create_infer_request()
+    for _ in range(4):
+        lengths = rng.integers(0, 5, int(rng.integers(1, 8)))
+        ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        feed = {
+            "ids": rng.integers(0, 30, int(ends[-1])),
+            "ends": ends,
+            "n": np.array(len(lengths)),
+        }
+        got = request.infer(feed)
+        for name, want in zip(("all", "sums"), session.run(None, feed), strict=True):
+            np.testing.assert_allclose(got[name], want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [4, 5000])
+def test_branches_in_a_loop_whose_results_are_joined(core, size):
+    def branch(kind, other):
+        return helper.make_graph([node(kind, f"a {other}", "r")], kind, [], [info("r", F)])
+
+    body = helper.make_graph(
+        [
+            node("Mod", "number two", "odd"),
+            node("Cast", "odd", "is_odd", to=B),
+            helper.make_node(
+                "If",
+                ["is_odd"],
+                ["b"],
+                then_branch=branch("Mul", "x"),
+                else_branch=branch("Sub", "x"),
+            ),
+            node("Identity", "b", "part"),
+            node("Identity", "go", "goes"),
+        ],
+        "body",
+        [info("number", WHOLE, []), info("go", B, []), info("a", F, [size])],
+        [info("goes", B), info("b", F), info("part", F)],
+    )
+    loop = helper.make_node("Loop", ["n", "always", "x"], ["last", "parts"], body=body)
+    inputs = [info("x", F, [size]), info("n", WHOLE, [])]
+    outputs = [info("last", F), info("parts", F)]
+    content = model([loop], inputs, outputs, two=np.int64(2), always=np.True_)
+    x = np.random.default_rng(7).normal(size=size).astype(np.float32)
+    feed = {"x": x, "n": np.array(5)}
+    request = load(core, content).create_infer_request()
+    for _ in range(2):
+        got = request.infer(feed)
+        wanted = onnxruntime.InferenceSession(content).run(None, feed)
+        for name, want in zip(("last", "parts"), wanted, strict=True):
+            np.testing.assert_allclose(got[name], want, rtol=1e-5, atol=1e-6)
+
+
+def test_small_results_are_remembered_and_large_ones_refused(core):
+    nodes = [
+        node("ReduceSum", "counts first", "n", keepdims=0),
+        node("Range", "zero n one", "y"),
+        node("Mul", "y y", "z"),
+    ]
+    constants = {"first": np.int64([0]), "zero": np.int64(0), "one": np.int64(1)}
+    content = model(nodes, [info("counts", WHOLE, ["k"])], [info("z", WHOLE)], **constants)
+    request = load(core, content, MEMORY_LIMIT="16M").create_infer_request()
+    for count in (5, 7, 5, 7, 0):
+        got = request.infer({"counts": np.int64([count, 1])})["z"]
+        np.testing.assert_array_equal(got, np.arange(count + 1) ** 2)
+    with pytest.raises(DeviceMemoryError, match="MEMORY_LIMIT"):
+        request.infer({"counts": np.int64([1 << 40, 1])})
+    np.testing.assert_array_equal(request.infer({"counts": np.int64([2, 1])})["z"], [0, 1, 4])
+
+
+@pytest.mark.parametrize("kind", ["ArgMax", "ArgMin"])
+@pytest.mark.parametrize("shape", [(7, 5), (3, 4, 6), (2, 3, 1200), (5000, 7), (64, 40, 40)])
+def test_where_the_largest_is(core, kind, shape):
+    rng = np.random.default_rng(8)
+    for axis in range(len(shape)):
+        content = model(
+            [node(kind, "x", "y", axis=axis)], [info("x", F, shape)], [info("y", WHOLE)]
+        )
+        x = rng.integers(-3, 4, shape).astype(np.float32)  # of equal ones the first counts
+        found = x.argmax if kind == "ArgMax" else x.argmin
+        got = load(core, content).infer({"x": x})["y"]
+        assert got.dtype == np.int64
+        np.testing.assert_array_equal(got, found(axis, keepdims=True))
+
+
+@pytest.mark.parametrize("kind", [WHOLE, TensorProto.INT32, F, TensorProto.UINT8])
+def test_booleans_become_numbers_and_back(core, kind):
+    nodes = [node("Cast", "x", "a", to=kind), node("Cast", "a", "y", to=B)]
+    inputs = [info("x", B, ["n", 3])]
+    content = model(nodes, inputs, [info("a", kind), info("y", B)])
+    x = np.random.default_rng(9).random((11, 3)) < 0.5
+    got = load(core, content).infer({"x": x})
+    assert got["a"].dtype == helper.tensor_dtype_to_np_dtype(kind)
+    np.testing.assert_array_equal(got["a"], x.astype(got["a"].dtype))
+    np.testing.assert_array_equal(got["y"], x)
+
+
+def test_numbers_that_are_not_zero(core):
+    content = model([node("Cast", "x", "y", to=B)], [info("x", F, [6])], [info("y", B)])
+    x = np.float32([0, -0.0, np.nan, 1e-40, -2, np.inf])
+    got = load(core, content).infer({"x": x})["y"]
+    np.testing.assert_array_equal(got, [False, False, True, True, True, True])
