@@ -10,6 +10,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice_cpu.algorithms.boxes import overlap_more, table_of, table_overlaps
+from polydevice_cpu.algorithms.greedy import keep_greedily
 
 BLOCK = 64
 """Boxes judged at once; measured from 100 to 10,000 boxes, 32 and 128 are slower."""
@@ -77,6 +78,11 @@ def suppress(
         return _each_group(table, groups, most, one)
     if len(boxes) > 1 and most > 0 and (threshold > 0 or (threshold == 0 and not inclusive)):
         if not (offset or inclusive):
+            if table.dtype == np.float32 and bool(np.isfinite(table).all()):
+                ends = np.append(_starts(groups)[1:], len(boxes))
+                stay = keep_greedily(np.ascontiguousarray(table), ends, most, threshold)
+                if stay is not None:
+                    return stay
             clash = partial(overlap_more, threshold=threshold)
         pairs = _clashing(table, threshold, offset, groups, clash)
         if pairs is not None:

@@ -15,6 +15,7 @@ from polydevice.ops.convolution_special import (
 )
 from polydevice.ops.window import PadType, Window
 from polydevice_cpu.algorithms.precision import narrow, widen
+from polydevice_cpu.algorithms.sampling import FAR, sample
 from polydevice_cpu.implement import implements
 from polydevice_cpu.ops.convolution import COLUMN_BYTES, convolution, pad
 
@@ -83,6 +84,10 @@ def _bilinear(op: DeformableConvolution, data: Array, y: Array, x: Array) -> Arr
     """Sample [D, C, H, W] at [D, K, rows, columns] points: [D, C, K, rows, columns]."""
     height, width = data.shape[2:]
     soft = op.bilinear_interpolation_pad
+    if data.dtype == np.float32:
+        sampled = sample(data, *(_places(at, size, soft) for at, size in ((x, width), (y, height))))
+        if sampled is not None:
+            return sampled.reshape(*data.shape[:2], *y.shape[1:])
     least = -1 if soft else 0
     inside = ((y > least) if soft else (y >= 0)) & (y < height)
     inside &= ((x > least) if soft else (x >= 0)) & (x < width)
@@ -102,3 +107,10 @@ def _bilinear(op: DeformableConvolution, data: Array, y: Array, x: Array) -> Arr
             corner = np.take_along_axis(flat, index, axis=3).reshape(total.shape)
             total += corner * np.where(inside, weight, 0)[:, np.newaxis].astype(data.dtype)
     return total
+
+
+def _places(at: Array, size: int, soft: bool) -> Array:
+    """Return where points [D, …] are read, as `sample` takes them: [D, points]."""
+    if not soft:  # nothing is outside by a part, and the last element is repeated
+        at = np.where((at >= 0) & (at < size), np.minimum(at, size - 1), FAR)
+    return np.ascontiguousarray(at, np.float32).reshape(len(at), -1)

@@ -12,10 +12,8 @@ from polydevice.dtype import Array
 from polydevice.errors import InferenceError
 from polydevice.ops.grid_sample import GridMode, GridPadding, GridSample
 from polydevice.ops.resampling import cubic_weights
+from polydevice_cpu.algorithms.sampling import FAR, sample
 from polydevice_cpu.implement import implements
-
-FAR = 1e9
-"""Positions beyond this are cut, so that they fit an integer."""
 
 Taps = tuple[Array, Array]
 """Index and weight [taps, points] of the elements that an axis contributes.
@@ -43,6 +41,11 @@ def grid_sample(op: GridSample, x: Array, grid: Array) -> Array:
     if 0 in sizes:
         raise InferenceError(f"GridSample: x {x.shape} has no elements to sample")
     points = grid.astype(real, copy=False).reshape(-1, len(sizes))
+    if op.mode is GridMode.BILINEAR and len(sizes) == 2 and real == np.float32 and x.size:
+        sampled = _sampled(op, x, points)
+        if sampled is not None:
+            y: Array = sampled.reshape(batch, channels, *grid.shape[1:-1])
+            return (np.rint(y) if x.dtype.kind in "iu" else y).astype(x.dtype, copy=False)
     area, each = math.prod(sizes), max(len(points) // max(batch, 1), 1)
     planes = channels < PLANES_BELOW
     shape = (channels, len(points)) if planes else (len(points), channels)
@@ -69,10 +72,24 @@ def grid_sample(op: GridSample, x: Array, grid: Array) -> Array:
         else:
             _add_rows(data, axes, total[block])
     if planes:
-        y: Array = total.reshape(channels, batch, *grid.shape[1:-1]).swapaxes(0, 1)
+        y = total.reshape(channels, batch, *grid.shape[1:-1]).swapaxes(0, 1)
     else:
         y = np.moveaxis(total.reshape(*grid.shape[:-1], channels), -1, 1)
     return (np.rint(y) if x.dtype.kind in "iu" else y).astype(x.dtype, copy=False)
+
+
+def _sampled(op: GridSample, x: Array, points: Array) -> Array | None:
+    """Return [batch, channels, points] of images, by machine code; None where there is none."""
+    if op.padding_mode is GridPadding.REFLECTION:
+        return None
+    across, down = (
+        _positions(op, points[:, axis], size).reshape(len(x), -1)
+        for axis, size in enumerate((x.shape[3], x.shape[2]))
+    )
+    if op.padding_mode is GridPadding.BORDER:
+        for at, size in ((across, x.shape[3]), (down, x.shape[2])):
+            np.fmax(np.fmin(at, np.float32(size - 1), out=at), np.float32(0), out=at)
+    return sample(np.ascontiguousarray(x, np.float32), across, down)
 
 
 def _positions(op: GridSample, at: Array, size: int) -> Array:

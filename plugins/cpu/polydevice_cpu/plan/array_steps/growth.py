@@ -17,6 +17,7 @@ from polydevice.dtype import Array
 from polydevice.errors import PolydeviceError
 from polydevice.ops.control_flow import If, Iteration
 from polydevice.ops.op import Op
+from polydevice.shape import bounds
 from polydevice.tensor import TensorDesc, desc_of
 
 SMALL_ELEMENTS = 1 << 23
@@ -25,6 +26,9 @@ up to this product nothing is asked, since describing a node takes 20 to 80 µs.
 
 SHORT_ELEMENTS = 16
 """Inputs up to this length may say how large a result is: limits of a range, a shape, repeats."""
+
+SMALL_BYTES = 1 << 18
+"""Results known to take no more are not looked at again."""
 
 KEPT = 1024
 """How many lists of sizes an operation is remembered to take."""
@@ -74,26 +78,34 @@ class Growth:
             for array in inputs
             for desc in (desc_of(array),)
         ]
-        size, decided = self._bytes(described)
-        if not decided:
-            size, _ = self._bytes([desc_of(array) for array in inputs])
-        current_bounds().admit(size, self._op.type)
-        if decided and size < COUNTED_BYTES:
+        most = _most_bytes(self._infer(described))
+        if most is not None and most <= SMALL_BYTES:
             if len(self._small) >= KEPT:
                 self._small.clear()
             self._small.add(key)
+            return
+        descs = self._infer([desc_of(array) for array in inputs])
+        size = sum(desc.span_bytes or 0 for desc in descs if desc.is_static)
+        current_bounds().admit(size, self._op.type)
 
-    def _bytes(self, described: list[TensorDesc]) -> tuple[int, bool]:
-        """What the results take, as far as it follows from what is described, and whether it does.
-
-        Nothing follows from what is wrong: computing it says so.
-        """
+    def _infer(self, described: list[TensorDesc]) -> list[TensorDesc]:
+        """Describe the results; none of them where something is wrong: computing it says so."""
         try:
-            descs = self._op.infer(described)
+            return self._op.infer(described)
         except PolydeviceError:
-            return 0, False
-        known = [desc.span_bytes or 0 for desc in descs if desc.is_static]
-        return sum(known), len(known) == len(descs)
+            return []
+
+
+def _most_bytes(descs: list[TensorDesc]) -> int | None:
+    """What results take at most; None where that is not known."""
+    total = 0
+    for desc in descs:
+        sizes = [] if desc.shape is None else [bounds(size)[1] for size in desc.shape]
+        if desc.kind != "tensor" or desc.shape is None or None in sizes:
+            return None
+        elements = math.prod(size for size in sizes if size is not None)
+        total += elements * desc.element_type.dtype.itemsize
+    return total if descs else None
 
 
 def counted(op: Op, result: Array | np.generic | list[Array] | None) -> Any:

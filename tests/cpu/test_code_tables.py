@@ -1,0 +1,125 @@
+"""Machine code of the CPU device: what its tables say is what they are, and what they compute."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from polydevice_cpu.algorithms import greedy, sampling, suppression
+from polydevice_cpu.ops import grid_sample
+from tests.cpu.loading import load
+from tests.cpu.models import answer, build
+from tests.guard_pages import SIDES, guarded
+
+F = np.float32
+TABLES = {"greedy": (greedy, "_KEEP"), "sampling": (sampling, "_SAMPLE")}
+
+
+@pytest.mark.skipif(shutil.which("as") is None, reason="no assembler")
+@pytest.mark.parametrize("name", TABLES)
+def test_the_comments_assemble_to_the_bytes(name, tmp_path):
+    module, table = TABLES[name]
+    text = inspect.getsource(module)
+    lines = text[text.index(f"{table} = ") :].split("\n)")[0].splitlines()[1:]
+    comments = [line.partition("# ")[2] for line in lines]
+    code = "; ".join(comments).replace("; ", "\n")
+    code = re.sub(r"^(\w+): ", r"\1:\n", code, flags=re.MULTILINE)
+    source, made = tmp_path / "code.s", tmp_path / "code.o"
+    source.write_text(f".intel_syntax noprefix\n.text\n{code}\n")
+    subprocess.run(["as", "--64", str(source), "-o", str(made)], check=True)
+    assert getattr(module, table) in made.read_bytes()
+
+
+@pytest.fixture
+def machine_code():
+    found = sampling.sample(*(np.zeros(shape, F) for shape in ((1, 1, 1, 1), (1, 8), (1, 8))))
+    if found is None:
+        pytest.skip("no such instructions here")
+
+
+def between(planes, across, down):
+    """Each sample by itself, as a sum of four weighted elements."""
+    n, channels, height, width = planes.shape
+    y = np.zeros((n, channels, across.shape[1]))
+    for image, point in np.ndindex(n, across.shape[1]):
+        x0, y0 = across[image, point].astype(float), down[image, point].astype(float)
+        if not (-1 < x0 < width and -1 < y0 < height):
+            continue
+        for row in (int(np.floor(y0)), int(np.floor(y0)) + 1):
+            for column in (int(np.floor(x0)), int(np.floor(x0)) + 1):
+                if 0 <= row < height and 0 <= column < width:
+                    weight = (1 - abs(y0 - row)) * (1 - abs(x0 - column))
+                    y[image, :, point] += weight * planes[image, :, row, column]
+    return y
+
+
+@pytest.mark.usefixtures("machine_code")
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("points", [1, 7, 8, 9, 23, 64])
+def test_samples(side, points):
+    rng = np.random.default_rng(points)
+    for _ in range(6):
+        n, channels, height, width = (int(k) for k in rng.integers(1, (4, 6, 9, 9)))
+        given = guarded(side, 4 * n * channels * height * width).view(F)
+        planes = given.reshape(n, channels, height, width)
+        planes[...] = rng.normal(size=planes.shape)
+        places = guarded(side, 8 * n * points).view(F).reshape(2, n, points)
+        places[0] = rng.uniform(-2, width + 1, (n, points))
+        places[1] = rng.uniform(-2, height + 1, (n, points))
+        odd = rng.random(places.shape) < 0.3
+        places[odd] = rng.choice([-1, 0, width - 1, height, -0.5, np.nan, np.inf, -1e30], odd.sum())
+        got = sampling.sample(planes, places[0], places[1])
+        want = between(planes, places[0], places[1])
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.usefixtures("machine_code")
+def test_no_points_and_no_planes():
+    assert (
+        sampling.sample(np.ones((2, 0, 3, 3), F), np.ones((2, 9), F), np.ones((2, 9), F)).size == 0
+    )
+    nothing = np.zeros((0, 9), F)
+    assert sampling.sample(np.ones((0, 2, 3, 3), F), nothing, nothing).shape == (0, 2, 9)
+
+
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("align", [0, 1])
+@pytest.mark.parametrize("has_code", [True, False])
+def test_grids_with_the_code_and_without(core, monkeypatch, padding, align, has_code):
+    if not has_code:
+        monkeypatch.setattr(grid_sample, "sample", lambda *_: None)
+    rng = np.random.default_rng(align)
+    kinds = {"mode": "bilinear", "padding_mode": padding, "align_corners": align}
+    inputs = {"x": ["n", "c", "h", "w"], "grid": ["n", "p", "q", 2]}
+    model = build([("GridSample", ["x", "grid"], ["y"], kinds)], inputs, ["y"], {})
+    executable = load(core, model)
+    for shape, places in (((2, 3, 5, 7), (4, 6)), ((1, 11, 9, 4), (1, 3)), ((5, 1, 1, 8), (7, 7))):
+        feed = {
+            "x": rng.normal(size=shape).astype(F),
+            "grid": rng.uniform(-1.4, 1.4, (shape[0], *places, 2)).astype(F),
+        }
+        (want,) = answer(model, feed)
+        np.testing.assert_allclose(executable.infer(feed)["y"], want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("crowd", [3, 40])
+@pytest.mark.parametrize("limit", [None, 1, 7, 100])
+@pytest.mark.parametrize("grouped", [True, False])
+def test_boxes_stay_as_without_the_code(monkeypatch, crowd, limit, grouped):
+    rng = np.random.default_rng(crowd)
+    for _ in range(5):
+        count = int(rng.integers(1, 200))
+        place = rng.integers(0, crowd, (count, 2))
+        boxes = np.concatenate([place, place + rng.integers(0, 9, (count, 2))], 1).astype(F)
+        groups = np.sort(rng.integers(0, 5, count)) if grouped else None
+        threshold = float(F(rng.choice([0, 0.3, 0.5, 1])))
+        got = suppression.suppress(boxes, threshold, limit, groups=groups)
+        with monkeypatch.context() as patch, np.errstate(all="ignore"):
+            patch.setattr(suppression, "keep_greedily", lambda *_: None)
+            want = suppression.suppress(boxes, threshold, limit, groups=groups)
+        np.testing.assert_array_equal(got, want)
