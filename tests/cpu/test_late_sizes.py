@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from polydevice.errors import BlobError, DeviceMemoryError
+from polydevice_cpu.plan.compiled import CompiledNetwork
 from tests.cpu.loading import load
 
 F, WHOLE, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -261,3 +262,83 @@ def test_numbers_that_are_not_zero(core):
     x = np.float32([0, -0.0, np.nan, 1e-40, -2, np.inf])
     got = load(core, content).infer({"x": x})["y"]
     np.testing.assert_array_equal(got, [False, False, True, True, True, True])
+
+
+def experts(count, layers):
+    """Layers in which each expert multiplies the rows that a product with x chooses for it."""
+    rng = np.random.default_rng(10)
+    constants = {"first": np.int64([0]), "zero": np.float32(0)}
+    nodes, x = [], "x"
+    for layer in range(layers):
+        gate, y = f"gate{layer}", f"zeros{layer}"
+        constants[gate] = rng.normal(size=(6, count)).astype(np.float32)
+        nodes += [
+            node("MatMul", f"{x} {gate}", f"scores{layer}"),
+            node("ArgMax", f"scores{layer}", f"choice{layer}", axis=1, keepdims=0),
+            node("Mul", f"{x} zero", y),
+        ]
+        for expert in range(count):
+            tag = f"{layer}_{expert}"
+            constants[f"w{tag}"] = rng.normal(size=(6, 6)).astype(np.float32)
+            constants[f"n{tag}"] = np.int64(expert)
+            nodes += [
+                node("Equal", f"choice{layer} n{tag}", f"mine{tag}"),
+                node("NonZero", f"mine{tag}", f"found{tag}"),
+                node("Transpose", f"found{tag}", f"place{tag}"),
+                node("GatherND", f"{x} place{tag}", f"rows{tag}"),
+                node("MatMul", f"rows{tag} w{tag}", f"product{tag}"),
+                node("Relu", f"product{tag}", f"made{tag}"),
+                node("ScatterND", f"{y} place{tag} made{tag}", f"y{tag}"),
+            ]
+            y = f"y{tag}"
+        constants[f"after{layer}"] = rng.normal(size=(6, 6)).astype(np.float32)
+        nodes.append(node("MatMul", f"{y} after{layer}", f"x{layer}"))
+        x = f"x{layer}"
+    nodes.append(node("Concat", "made0_0 made0_1", "both", axis=0))
+    outputs = [info(x, F), info("both", F), info("found0_0", WHOLE)]
+    return model(nodes, [info("x", F, ["n", 6])], outputs, **constants)
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_experts_get_other_numbers_of_rows_every_time(core, layers):
+    content, rng = experts(3, layers), np.random.default_rng(11)
+    session = onnxruntime.InferenceSession(content)
+    request = load(core, content).create_infer_request()
+    for turn in range(40):
+        x = rng.normal(size=(int(rng.integers(1, 9)), 6)).astype(np.float32)
+        if turn % 4 == 0:
+            x[:] = x[0]  # all rows go to one expert, none to the others
+        got = request.infer({"x": x})
+        for result, want in zip(got.values(), session.run(None, {"x": x}), strict=True):
+            np.testing.assert_allclose(result, want, rtol=1e-4, atol=1e-4)
+
+
+def test_experts_are_planned_each_by_itself(core):
+    """Numbers of rows that each expert has had need no plan, however they come together."""
+    executable = load(core, experts(3, 1))
+    request = executable.create_infer_request()
+    rng = np.random.default_rng(12)
+    rows = [[], [], []]
+    while min(map(len, rows)) < 6:
+        x = rng.normal(size=(1, 6)).astype(np.float32)
+        request.infer({"x": x})
+        chosen = [np.shape(request.infer({"x": x})["found0_0"])[1] == 1]
+        which = 0 if chosen[0] else 1 + int(request.infer({"x": x})["both"].shape[0] == 0)
+        rows[which].append(x[0])
+    made = []
+    original = CompiledNetwork._make
+
+    def noted(self, shapes):
+        made.append(shapes)
+        return original(self, shapes)
+
+    def infer(a, b, c):
+        request.infer({"x": np.stack([*rows[0][:a], *rows[1][:b], *rows[2][:c]])})
+
+    for counts in ((1, 2, 3), (2, 3, 1), (3, 1, 2)):
+        infer(*counts)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CompiledNetwork, "_make", noted)
+        for counts in ((1, 3, 2), (2, 1, 3), (3, 2, 1), (2, 2, 2)):
+            infer(*counts)
+    assert not made

@@ -45,9 +45,10 @@ class PlanCache(Generic[P]):
     be used from any thread: who asks for what is known never waits for what is being made.
     """
 
-    def __init__(self, limit_bytes: int) -> None:
-        """Begin without plans, which together may take so many bytes."""
+    def __init__(self, limit_bytes: int, least_bytes: int = LEAST_BYTES) -> None:
+        """Begin without plans: so many bytes for all, of which each counts so many at least."""
         self._limit_bytes = limit_bytes
+        self._least_bytes = least_bytes
         self._found: OrderedDict[Shapes, P] = OrderedDict()
         self._used_bytes = 0
         self._lock = Lock()
@@ -92,7 +93,7 @@ class PlanCache(Generic[P]):
             with self._lock:
                 if self._found.get(shapes) is old:
                     self._found[shapes] = made
-                    self._used_bytes += _size(made) - _size(old)
+                    self._used_bytes += self._size(made) - self._size(old)
         finally:
             if held[0]:
                 self._making.release()
@@ -108,11 +109,14 @@ class PlanCache(Generic[P]):
         dropped = []  # freed behind the lock: that may take long, and run code of others
         with self._lock:
             self._found[shapes] = made
-            self._used_bytes += _size(made)
+            self._used_bytes += self._size(made)
             while self._used_bytes > self._limit_bytes and len(self._found) > 1:
                 _, oldest = self._found.popitem(last=False)
-                self._used_bytes -= _size(oldest)
+                self._used_bytes -= self._size(oldest)
                 dropped.append(oldest)
+
+    def _size(self, plan: P) -> int:
+        return max(plan.held_bytes, self._least_bytes)
 
     def plans(self) -> list[P]:
         """Return all that are kept, from the one used longest ago to the latest."""
@@ -194,7 +198,3 @@ def _made(make: Callable[[], T], others: Callable[[], object], drop: Callable[[]
             raise
     drop()
     return make()
-
-
-def _size(plan: Held) -> int:
-    return max(plan.held_bytes, LEAST_BYTES)

@@ -12,7 +12,7 @@ from polydevice.locks import RLock
 from polydevice.memory_budget import MemoryBudget
 from polydevice.network import Network
 from polydevice.ops.control_flow import Iteration
-from polydevice.runtime.plan_cache import Bindings, PlanCache, Shapes, plans_limit
+from polydevice.runtime.plan_cache import LEAST_BYTES, Bindings, PlanCache, Shapes, plans_limit
 from polydevice.runtime.templates import Templates
 from polydevice.symbolic_size import Trace
 from polydevice_cpu.implement import evaluate
@@ -75,6 +75,7 @@ class CompiledNetwork:
         memory: MemoryBudget,
         bodies: BodyStore | None = None,
         again: Callable[[], Network] | None = None,
+        share: int = 1,
     ) -> None:
         """Begin without plans.
 
@@ -85,6 +86,7 @@ class CompiledNetwork:
             memory: of the network.
             bodies: what is compiled of bodies of operations; None for none yet.
             again: makes the network again, from what is kept anyway; None where it is kept.
+            share: how many parts of a network share what plans may take.
         """
         self._network: Network | None = network
         self._again = again
@@ -94,7 +96,8 @@ class CompiledNetwork:
         self.bodies = BodyStore() if bodies is None else bodies
         self.decisions = Decisions()
         self.sizes = Sizes(lambda: self.network)
-        self.plans = PlanCache[Plan](plans_limit(memory))
+        self.plans_bytes = plans_limit(memory) // share
+        self.plans = PlanCache[Plan](self.plans_bytes, LEAST_BYTES // share)
         shapes = [parameter.output.shape for parameter in network.parameters]
         self.templates = Templates[Plan](shapes, patience=PATIENCE)
         self._settling = Settling(self._replace)
@@ -225,8 +228,10 @@ class CompiledNetwork:
         )
         return builder.build()
 
-    def _part(self, network: Network) -> CompiledNetwork:
-        return CompiledNetwork(network, self.settings, self.weights, self.memory, self.bodies)
+    def _part(self, network: Network, share: int = 1) -> CompiledNetwork:
+        return CompiledNetwork(
+            network, self.settings, self.weights, self.memory, self.bodies, share=share
+        )
 
     def body(self, network: Network) -> CompiledNetwork:
         """Return the compiled form of the body of an operation; made once for all requests."""
@@ -252,19 +257,19 @@ class CompiledNetwork:
         self.bodies.clear()
         self.weights.clear()
 
-    def request_plans(self, context: Context) -> RequestPlans:
-        """Return what a request runs this network with."""
-        return RequestPlans(self, context)
+    def request_plans(self, context: Context, workspace: Workspace | None = None) -> RequestPlans:
+        """Return what a request runs this network with, in memory of its own or in this one."""
+        return RequestPlans(self, context, workspace or Workspace(self.memory))
 
 
 class RequestPlans:
     """The plans that one request has bound to memory of its own."""
 
-    def __init__(self, compiled: CompiledNetwork, context: Context) -> None:
+    def __init__(self, compiled: CompiledNetwork, context: Context, workspace: Workspace) -> None:
         self.compiled = compiled
         self.context = context
-        self.bindings = Bindings[Plan, BoundPlan](compiled.plans, plans_limit(compiled.memory))
-        self._workspace = Workspace(compiled.memory)
+        self.bindings = Bindings[Plan, BoundPlan](compiled.plans, compiled.plans_bytes)
+        self._workspace = workspace
         self._latest: tuple[Shapes, BoundPlan] | None = None
         self._rounds: Rounds | None = None
 

@@ -1,13 +1,14 @@
 """Tail: the part of a network whose sizes only the data tells, run when they are known.
 
 The nodes that make sizes unknown (NonZero, NonMaxSuppression, a Reshape to a computed shape…) run
-one by one on arrays. Where heavy operations follow, they form a network of their own with these
-arrays as inputs, compiled for the sizes found; plans for sizes seen before are kept.
+one by one on arrays. Heavy operations that follow form networks of their own (see `segments`) with
+these arrays as inputs, compiled for the sizes found; plans for sizes seen before are kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,10 +20,11 @@ from polydevice.network import Network
 from polydevice.node import Node, Port
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
-from polydevice_cpu.lower import is_heavy
 from polydevice_cpu.plan.array_steps.growth import COUNTED_BYTES, KEPT, Growth, counted, is_small
+from polydevice_cpu.plan.array_steps.segments import Segment, segments
 from polydevice_cpu.plan.array_steps.start import starter
 from polydevice_cpu.plan.binding.context import Context
+from polydevice_cpu.plan.binding.workspace import Workspace
 from polydevice_cpu.plan.step import Compute, Start, TailStep, outputs_of
 
 if TYPE_CHECKING:
@@ -30,10 +32,22 @@ if TYPE_CHECKING:
     from polydevice_cpu.plan.compiled import CompiledNetwork
 
 
+Begin = Callable[[Context, Workspace], Compute]
+"""Makes the function of a part for one request, with memory that its parts share."""
+
+
 def make_tail(
-    builder: PlanBuilder, nodes: list[Node], compile_: Callable[[Network], CompiledNetwork]
+    builder: PlanBuilder,
+    nodes: list[Node],
+    compile_: Callable[[Network, int], CompiledNetwork],
 ) -> TailStep:
-    """Return the step that runs `nodes`, the last ones of the builder's network."""
+    """Return the step that runs `nodes`, the last ones of the builder's network.
+
+    Args:
+        builder: of the plan.
+        nodes: the nodes.
+        compile_: compiles a part of a network, of so many that share what plans may take.
+    """
     late = {port for node in nodes for port in node.outputs}
     results = [
         (index, result.inputs[0])
@@ -41,34 +55,99 @@ def make_tail(
         if builder.is_late(result.inputs[0])
     ]
     wanted = [port for _, port in results]
-    first, rest = _split(nodes, late)
-    if not any(is_heavy(type(node.op)) for node in rest):
-        first, rest = nodes, []
     boundary = _read_from_outside(nodes, late, wanted)
-    start = _interpret(first, boundary, wanted)
-    if rest:
-        inner = _read_from_outside(rest, {p for n in rest for p in n.outputs}, wanted)
-        inputs = {port: f"input{number}" for number, port in enumerate(inner)}
-        distinct = list(dict.fromkeys(wanted))  # two outputs of the network may be one value
-        outputs = {port: f"output{number}" for number, port in enumerate(distinct)}
-        whole = builder.network
-        network = whole.extract(rest, inputs, outputs, name=whole.name)
-        compiled = compile_(network)
-        places = [distinct.index(port) for port in wanted]
-        start = _then(_interpret(first, boundary, inner), compiled, places)
+    parts = _joined(segments(nodes, late))
+    planned = sum(part.is_heavy for part in parts)
+    if not planned:
+        start = _interpret(nodes, boundary, wanted)
+    else:
+        compile_part = partial(_compiled, builder, lambda network: compile_(network, planned))
+        start = _in_turn(parts, boundary, wanted, compile_part)
     values = [builder.array_value(port) for port in boundary]
     layers = tuple(node.name for node in nodes)
     numbers = [index for index, _ in results]
     return TailStep("", "Tail", start, values, numbers, layers=layers)
 
 
-def _split(nodes: Sequence[Node], late: set[Port]) -> tuple[list[Node], list[Node]]:
-    """Split into nodes that read nothing late, and those that do."""
-    first: list[Node] = []
-    rest: list[Node] = []
-    for node in nodes:
-        (rest if any(port in late for port in node.inputs) else first).append(node)
-    return first, rest
+def _joined(parts: list[Segment]) -> list[Segment]:
+    """Join neighbours that are not heavy: they run node by node."""
+    joined: list[Segment] = []
+    for part in parts:
+        if joined and not (joined[-1].is_heavy or part.is_heavy):
+            joined[-1].nodes.extend(part.nodes)
+        else:
+            joined.append(part)
+    return joined
+
+
+def _in_turn(
+    parts: Sequence[Segment],
+    boundary: Sequence[Port],
+    wanted: Sequence[Port],
+    compile_: Callable[[Segment, Sequence[Port]], Begin],
+) -> Start:
+    """Run parts one after the other, each as a plan of its own or node by node."""
+    read = [dict.fromkeys(part.reads()) for part in parts]
+    begins: list[Begin] = []
+    ports = dict.fromkeys([*boundary, *wanted])
+    rows: list[tuple[list[Port], list[Port]]] = []
+    for number, part in enumerate(parts):
+        later = {port for ports_read in read[number + 1 :] for port in ports_read}
+        gives = [port for port in part.outputs if port in later or port in wanted]
+        reads = list(read[number])
+        if part.is_heavy:
+            begins.append(compile_(part, gives))
+        else:
+            begins.append(_beginning(_interpret(part.nodes, reads, gives)))
+        rows.append((reads, gives))
+        ports |= dict.fromkeys(gives)
+    numbers = {port: number for number, port in enumerate(ports)}
+    constants = [port.desc.constant for port in ports]
+    last = {port: k for k, (reads, _) in enumerate(rows) for port in reads if port not in wanted}
+    forgotten = [[numbers[port] for port in last if last[port] == k] for k in range(len(rows))]
+    places = [([numbers[p] for p in reads], [numbers[p] for p in gives]) for reads, gives in rows]
+    results = [numbers[port] for port in wanted]
+
+    def start(context: Context) -> Compute:
+        workspace = Workspace(context.compiled.memory)  # they run by turns
+        runs = [begin(context, workspace) for begin in begins]
+
+        def compute(*arrays: Array) -> list[Array]:
+            values: list[Any] = [*arrays, *constants[len(arrays) :]]
+            for run, (reads, writes), forget in zip(runs, places, forgotten, strict=True):
+                outputs = run(*[values[number] for number in reads])
+                for number, output in zip(writes, outputs_of(outputs), strict=True):
+                    values[number] = output
+                for number in forget:
+                    values[number] = None
+            return [values[number] for number in results]
+
+        return compute
+
+    return start
+
+
+def _beginning(start: Start) -> Begin:
+    return lambda context, _: start(context)
+
+
+def _compiled(
+    builder: PlanBuilder,
+    compile_: Callable[[Network], CompiledNetwork],
+    part: Segment,
+    gives: Sequence[Port],
+) -> Begin:
+    """A part as a network whose inputs are what it reads."""
+    inputs = {port: f"input{number}" for number, port in enumerate(part.reads())}
+    outputs = {port: f"output{number}" for number, port in enumerate(gives)}
+    whole = builder.network
+    compiled = compile_(whole.extract(part.nodes, inputs, outputs, name=whole.name))
+
+    def begin(context: Context, workspace: Workspace) -> Compute:
+        plans = compiled.request_plans(context, workspace)
+        return lambda *arrays: plans.infer(arrays)
+
+    return begin
 
 
 def _read_from_outside(nodes: Sequence[Node], own: set[Port], wanted: Sequence[Port]) -> list[Port]:
@@ -192,19 +271,3 @@ class _Check:
             node.op.infer(described)
         except PolydeviceError as error:
             raise ShapeError(f"{node.title}: {error}") from None
-
-
-def _then(first: Start, compiled: CompiledNetwork, places: Sequence[int]) -> Start:
-    """Run `first`, then the network with what it returned as inputs; take its results in places."""
-
-    def start(context: Context) -> Compute:
-        before = first(context)
-        plans = compiled.request_plans(context)
-
-        def compute(*arrays: Array) -> Sequence[Array]:
-            results = plans.infer(outputs_of(before(*arrays)))
-            return [results[place] for place in places]
-
-        return compute
-
-    return start

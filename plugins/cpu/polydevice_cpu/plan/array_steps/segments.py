@@ -1,0 +1,76 @@
+"""Segments: parts of a tail whose sizes depend on the same unknown ones, each planned by itself.
+
+Where tokens are shared out among experts, each expert gets another number of them every time. A
+plan for all of them would be one for this combination of numbers, which hardly comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from polydevice.node import Node, Port
+from polydevice_cpu.lower import is_heavy
+
+Sources = frozenset[Node]
+"""The nodes whose data decide a size; none where it is known."""
+
+
+@dataclass
+class Segment:
+    """Nodes of a tail that run one after the other, behind all segments before.
+
+    Attributes:
+        sources: what the sizes depend on that its nodes read.
+        nodes: in order.
+    """
+
+    sources: Sources
+    nodes: list[Node] = field(default_factory=list)
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether it has operations that are much slower on NumPy."""
+        return any(is_heavy(type(node.op)) for node in self.nodes)
+
+    @property
+    def outputs(self) -> list[Port]:
+        """What its nodes compute."""
+        return [port for node in self.nodes for port in node.outputs]
+
+    def reads(self) -> list[Port]:
+        """What its nodes read and others compute."""
+        own = set(self.outputs)
+        read = (port for node in self.nodes for port in node.inputs)
+        return list(dict.fromkeys(p for p in read if p not in own and p.desc.constant is None))
+
+
+def segments(nodes: Sequence[Node], late: Collection[Port]) -> list[Segment]:
+    """Cut a tail: first the nodes that read nothing late, then the rest by sources.
+
+    What needs none to know its sizes, and is not heavy, goes with what it reads.
+    """
+    found = [Segment(frozenset())]
+    place: dict[Port, int] = {}
+    sources: dict[Port, Sources] = {}
+    for node in nodes:
+        read = [port for port in node.inputs if port in late]
+        of_node: Sources = frozenset().union(*(sources[port] for port in read))
+        number = max((place[port] for port in read), default=0)
+        if read and (of_node or number == 0 or is_heavy(type(node.op))):
+            number = _place(found, max(number, 1), of_node)
+        found[number].nodes.append(node)
+        for port in node.outputs:
+            place[port] = number
+            is_known = port.shape is not None and port.shape.is_static
+            sources[port] = frozenset() if is_known else of_node or frozenset([node])
+    return [segment for segment in found if segment.nodes]
+
+
+def _place(found: list[Segment], earliest: int, sources: Sources) -> int:
+    """The number of a segment with these sources, from the earliest on; a new one if need be."""
+    for number in range(earliest, len(found)):
+        if found[number].sources == sources:
+            return number
+    found.append(Segment(sources))
+    return len(found) - 1
