@@ -272,10 +272,11 @@ def _runs(value: Value, constant: tuple[int, ...]) -> Runs | None:
         return None
     pixels = value.elements // channels
     copies = RUN
-    if pixels % RUN:  # so many of the next axis come out even, for these sizes alone
-        count = next(
-            (n for n, step in zip(value.shape, strides, strict=True) if step == channels), 1
-        )
+    if pixels % RUN:  # so many of all, or of the next axis, come out even, for these sizes alone
+        count = pixels
+        if is_symbolic(pixels):
+            steps = zip(value.shape, strides, strict=True)
+            count = next((n for n, step in steps if step == channels), 1)
         if is_symbolic(count):
             return None
         copies = max(n for n in range(1, max(LONG // channels, 1) + 1) if count % n == 0)
