@@ -166,20 +166,21 @@ def _as_columns(
     before, count, inner = map(
         math.prod, (value.shape[:first], value.shape[first:behind], value.shape[behind:])
     )
-    if not is_mean and is_symbolic(count):  # ones are as many as numbers say
+    if (inner == 1 or not is_mean) and is_symbolic(count):  # ones are as many as numbers say
         return None
-    summed = not is_mean and count <= SUMMED
+    summed = count <= SUMMED and not (is_mean and inner > 1)
     if inner < BEHIND and not (count > COLUMNS and (inner > 1 or summed)):
         return None
     source = builder.dense(value)
     if source.dtype != np.float32:  # sums in bf16 would lose what they are made of
         return None
-    if is_mean:
+    if is_mean and inner > 1:
         result = _pooled_columns(builder, node, source, (before, count, inner))
     else:
         sizes = (before, count, inner)
         seen = source.view(sizes, row_major(sizes))
-        result = multiplied_along(builder, node, seen, np.ones((1, count), np.float32), 1)
+        parts = np.full((1, count), 1 / count if is_mean else 1, np.float32)
+        result = multiplied_along(builder, node, seen, parts, 1)
     return None if result is None else result.view(kept, row_major(kept))
 
 
