@@ -10,14 +10,18 @@ import subprocess
 import numpy as np
 import pytest
 
-from polydevice_cpu.algorithms import greedy, sampling, suppression
+from polydevice_cpu.algorithms import greedy, sampling, short_rows, suppression
 from polydevice_cpu.ops import grid_sample
 from tests.cpu.loading import load
 from tests.cpu.models import answer, build
 from tests.guard_pages import SIDES, guarded
 
 F = np.float32
-TABLES = {"greedy": (greedy, "_KEEP"), "sampling": (sampling, "_SAMPLE")}
+TABLES = {
+    "greedy": (greedy, "_KEEP"),
+    "sampling": (sampling, "_SAMPLE"),
+    "short rows": (short_rows, "_EXTREMES"),
+}
 
 
 @pytest.mark.skipif(shutil.which("as") is None, reason="no assembler")
@@ -123,3 +127,37 @@ def test_boxes_stay_as_without_the_code(monkeypatch, crowd, limit, grouped):
             patch.setattr(suppression, "keep_greedily", lambda *_: None)
             want = suppression.suppress(boxes, threshold, limit, groups=groups)
         np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.usefixtures("machine_code")
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("length", [8, 9, 15, 16, 23, 80, 512])
+@pytest.mark.parametrize("largest", [True, False])
+def test_extremes_of_rows(side, length, largest):
+    rng = np.random.default_rng(length)
+    for count in (1, 2, 33):
+        x = guarded(side, 4 * count * length).view(F).reshape(count, length)
+        x[...] = rng.integers(-9, 9, x.shape)
+        x[-1] = -np.inf if largest else np.inf
+        got = guarded(side, 4 * count).view(F)
+        assert short_rows.extremes(x, got, largest=largest)
+        np.testing.assert_array_equal(got, x.max(1) if largest else x.min(1))
+        for place in (0, length - 1):
+            x[0, place] = np.nan
+            assert not short_rows.extremes(x, got, largest=largest)
+            x[0, place] = 0
+
+
+@pytest.mark.parametrize("kind", ["ReduceMax", "ReduceMin"])
+@pytest.mark.parametrize("length", [1, 5, 8, 30, 64, 700])
+def test_extremes_of_a_network(core, kind, length):
+    model = build([(kind, ["x"], ["y"], {"axes": [-1]})], {"x": ["n", 3, length]}, ["y"], {})
+    executable, rng = load(core, model), np.random.default_rng(length)
+    for count in (1, 7, 40):
+        x = rng.normal(size=(count, 3, length)).astype(F)
+        want = x.max(-1, keepdims=True) if kind == "ReduceMax" else x.min(-1, keepdims=True)
+        np.testing.assert_array_equal(executable.infer({"x": x})["y"], want)
+        x[0, 1, length // 2] = np.nan
+        got = executable.infer({"x": x})["y"]
+        assert np.isnan(got[0, 1, 0])
+        assert np.isnan(got).sum() == 1

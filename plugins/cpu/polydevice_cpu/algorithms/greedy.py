@@ -8,6 +8,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of, processor_flags
+from polydevice_cpu.onednn.engine import address_of
 
 _AT_ONCE = 8
 
@@ -91,9 +92,9 @@ def keep_greedily(table: Array, ends: Array, most: int, threshold: float) -> Arr
     judges, kept = np.empty((5, width), np.float32), np.empty(count, np.int64)
     arguments = np.array(
         (
-            *(table.ctypes.data, table.strides[0], ends.ctypes.data, len(ends), most),
-            *(judges.ctypes.data, judges.strides[0], kept.ctypes.data, threshold),
+            *(address_of(table), table.strides[0], address_of(ends), len(ends), most),
+            *(address_of(judges), judges.strides[0], address_of(kept), threshold),
         ),
         _ARGUMENTS,
     )
-    return kept[: function(ctypes.c_void_p(arguments.ctypes.data))]
+    return kept[: function(ctypes.c_void_p(address_of(arguments)))]

@@ -12,6 +12,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of, processor_flags
+from polydevice_cpu.onednn.engine import address_of
 
 FAR = 1e9
 """Positions beyond this are cut, so that they fit an integer."""
@@ -100,8 +101,8 @@ def sample(planes: Array, across: Array, down: Array) -> Array | None:
         return None if made is None else made[:, :, :points]
     result = np.empty((images, channels, points), np.float32)
     if result.size and planes.size:
-        places = (array.ctypes.data for array in (across, down, planes, result))
+        places = (address_of(array) for array in (across, down, planes, result))
         sizes = images, points, channels, 4 * height * width, width, height
         arguments = np.array((*places, *sizes, FAR, -FAR), _ARGUMENTS)
-        function(ctypes.c_void_p(arguments.ctypes.data))
+        function(ctypes.c_void_p(address_of(arguments)))
     return result

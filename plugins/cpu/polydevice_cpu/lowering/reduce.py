@@ -13,6 +13,7 @@ from polydevice.ops import reduce
 from polydevice.ops.op import Op
 from polydevice.shape import normalize_axis
 from polydevice.symbolic_size import is_symbolic
+from polydevice_cpu.algorithms.short_rows import extremes
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.lowering.matmul import multiplied_along
 from polydevice_cpu.onednn.attributes import Attributes
@@ -218,8 +219,15 @@ def _as_rows(
     ufunc = _UFUNCS[type(node.op)]
     longest = COLUMNS if ufunc in (np.add, np.multiply) else COMPARED
 
+    is_last = axis == len(source.shape) - 1
+    is_extreme = is_last and ufunc in (np.maximum, np.minimum)
+
     def write(x: Array, y: Array) -> Sequence[Array]:
         count = x.shape[axis]
+        if is_extreme and y.size > 1:
+            rows, total = x.reshape(-1, count), y.reshape(-1)
+            if extremes(rows, total, largest=ufunc is np.maximum):
+                return ()
         if count > longest or _ROW_NS[ufunc] * y.size < 500 * count:  # ns that either way takes
             ufunc.reduce(x, axis=axis, keepdims=True, out=y)
         else:
