@@ -80,3 +80,27 @@ def test_places_of_large_maxima_are_found_at_once(core):
     found = load(core, model).infer({"x": x})
     for mine, theirs in zip(found.values(), models.answer(model, {"x": x}), strict=True):
         np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("planes", [(1, 1), (2, 2), (1, 5)])
+@pytest.mark.parametrize("kernel", [[3, 3], [1, 4], [7, 2], [9, 9], [1, 1]])
+@pytest.mark.parametrize("pads", [[0, 0, 0, 0], [1, 0, 0, 1]])
+@pytest.mark.parametrize("known", [True, False])
+def test_maxima_of_few_planes(core, planes, kernel, pads, known):
+    pads = [min(pad, kernel[n % 2] - 1) for n, pad in enumerate(pads)]
+    attributes = {"kernel_shape": kernel, "pads": pads}
+    shape = [*planes, 11, 13] if known else ["n", planes[1], "h", "w"]
+    model = models.build([("MaxPool", ["x"], ["y"], attributes)], {"x": shape}, ["y"], {})
+    executable = load(core, model)
+    for number in range(1 if known else 4):
+        x = image(number, *planes, 11 + (0 if known else number), 13)
+        x[..., 3, 4] = -np.inf
+        (want,) = models.answer(model, {"x": x})
+        np.testing.assert_array_equal(executable.infer({"x": x})["y"], want)
+
+
+def test_maxima_of_minus_infinity(core):
+    attributes = {"kernel_shape": [3, 3], "pads": [1] * 4}
+    model = models.build([("MaxPool", ["x"], ["y"], attributes)], {"x": [1, 1, 6, 6]}, ["y"], {})
+    x = np.full((1, 1, 6, 6), -np.inf, np.float32)
+    np.testing.assert_array_equal(load(core, model).infer({"x": x})["y"], x)

@@ -9,12 +9,18 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.ops.softmax import LogSoftmax, SoftMax
 from polydevice_cpu.algorithms.precision import narrow, widen
+from polydevice_cpu.algorithms.short_rows import extremes
 from polydevice_cpu.implement import implements
 
 
 def _shifted(x: Array, axis: int) -> Array:
     """Subtract the maximum, so that exp() cannot overflow; in f32 for narrow floats."""
     wide = widen(x)
+    is_last = axis in (-1, x.ndim - 1) and x.flags.c_contiguous
+    if is_last and wide.dtype == np.float32 and 1 < x.shape[-1] < x.size:
+        most = np.empty((*x.shape[:-1], 1), np.float32)
+        if extremes(wide.reshape(-1, x.shape[-1]), most.reshape(-1), largest=True):
+            return np.asarray(wide - most)
     return np.asarray(wide - wide.max(axis=axis, keepdims=True, initial=-np.inf))
 
 
@@ -51,6 +57,7 @@ def _softmax_of_few(x: Array, axis: int) -> Array:
 @implements(LogSoftmax)
 def log_softmax(op: LogSoftmax, x: Array) -> Array:
     """Compute in the shifted domain, where the largest term is 0."""
-    shifted = _shifted(x, op.axis)
-    y = shifted - np.log(np.exp(shifted).sum(axis=op.axis, keepdims=True))
+    y = _shifted(x, op.axis)
+    total: Array = np.exp(y).sum(axis=op.axis, keepdims=True)
+    y -= np.log(total, out=total)
     return narrow(y, x.dtype)
