@@ -81,6 +81,7 @@ class PlanBuilder:
         self._steps: list[Step] = []
         self._uses: dict[Port, int] = {}
         self._late: set[Port] = set()
+        self._readers: dict[Port, Node] = {}
         self._refused: dict[str, str] = {}
         self._origins: dict[str, tuple[str, ...]] = {}
         self._threads: dict[Node, int] = {}
@@ -93,6 +94,14 @@ class PlanBuilder:
     def uses(self, port: Port) -> int:
         """How many inputs of nodes and results of the network read this port."""
         return self._uses.get(port, 0)
+
+    def reader(self, port: Port) -> Node | None:
+        """The node that alone reads this port; None where several do, or none."""
+        if self.uses(port) != 1:
+            return None
+        if not self._readers:
+            self._readers = {read: node for node in self._sized.nodes for read in node.inputs}
+        return self._readers.get(port)
 
     def is_late(self, port: Port) -> bool:
         """Whether the port's value is known to the tail only (or is not of numbers)."""
