@@ -7,6 +7,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from polydevice.errors import OptionValueError
+from polydevice.processor.machine_code import processor_flags
 from polydevice_cpu import processor
 from polydevice_cpu.onednn.library import library
 from tests.cpu import models
@@ -36,6 +37,63 @@ def test_bf16(core):
     assert heavy
     # AMX has code for matrices of bytes and of bfloat16 alone.
     assert all("bf16" in name or "amx" in name for name in heavy), heavy
+
+
+@needs_bf16
+@pytest.mark.parametrize("other", [False, True])
+def test_bf16_is_written_in_f32_for_depthwise_convolutions(core, other):
+    """What a convolution in f32 alone reads needs no copy; what another reads too does."""
+    rng = np.random.default_rng(3)
+    weights = {
+        "w": rng.normal(0, 0.3, (64, 16, 1, 1)).astype(np.float32),
+        "b": rng.normal(size=(1, 64, 1, 1)).astype(np.float32),
+        "d": rng.normal(0, 0.3, (64, 1, 3, 3)).astype(np.float32),
+        "v": rng.normal(0, 0.2, (16, 64, 1, 1)).astype(np.float32),
+    }
+    nodes = [
+        ("Conv", ["x", "w"], ["c"], {}),
+        ("Add", ["c", "b"], ["a"], {}),
+        ("Relu", ["a"], ["r"], {}),
+        ("Conv", ["r", "d"], ["e"], {"group": 64, "pads": [1] * 4}),
+        ("Conv", ["e", "v"], ["y"], {}),
+        *([("Conv", ["r", "v"], ["z"], {})] if other else []),
+    ]
+    names = ["y", "z"] if other else ["y"]
+    model = models.build(nodes, {"x": [1, 16, 20, 20]}, names, weights)
+    x = image(9, 1, 16, 20, 20)
+    request = load(core, model, ENFORCE_BF16="YES").create_infer_request()
+    got = request.infer({"x": x})
+    for name, want in zip(names, models.answer(model, {"x": x}), strict=True):
+        assert np.abs(got[name] - want).max() < 0.03 * np.abs(want).max()
+    planned = request.runner.bound.plan.steps
+    first = next(step for step in planned if step.type.startswith("Convolution"))
+    wide = first.arguments[first.outputs[0]].dtype == np.float32
+    assert wide is not other, [step.type for step in planned]
+
+
+@needs_bf16
+@pytest.mark.parametrize("shape", [(36, 120), (1, 36, 120), (2, 18, 120)])
+def test_bf16_products_of_few_rows_and_many_columns(core, shape):
+    rng = np.random.default_rng(4)
+    weights = {
+        "w": rng.normal(0, 0.1, (120, 6625)).astype(np.float32),
+        "b": rng.normal(size=6625).astype(np.float32),
+    }
+    nodes = [
+        ("MatMul", ["x", "w"], ["m"], {}),
+        ("Add", ["m", "b"], ["a"], {}),
+        ("Relu", ["a"], ["y"], {}),
+    ]
+    model = models.build(nodes, {"x": list(shape)}, ["y"], weights)
+    x = rng.normal(size=shape).astype(np.float32)
+    executable = load(core, model, ENFORCE_BF16="YES")
+    got = executable.infer({"x": x})["y"]
+    (want,) = models.answer(model, {"x": x})
+    assert got.shape == want.shape
+    assert np.abs(got - want).max() < 0.01 * np.abs(want).max()
+    codes = [step.implementation for step in executable.latest_plan().steps]
+    if "amx_bf16" in processor_flags():
+        assert any("amx" in code for code in codes), codes
 
 
 def test_bf16_is_refused_by_a_processor_that_has_none(core, monkeypatch):

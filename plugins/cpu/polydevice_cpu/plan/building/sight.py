@@ -208,5 +208,28 @@ class Flat(Sight):
         return False
 
 
+class Positions(Flat):
+    """Row-major tensors [..., M, K] as images of one row of M pixels and K channels, channels last.
+
+    A convolution with windows of one element is a product of matrices then.
+    """
+
+    def seen(self, layout: Descriptor, argument: int) -> Descriptor | None:
+        """What lies as the source or result does, and one number for all or for each channel."""
+        flat = super().seen(layout, argument)
+        return None if flat is None else self.image(flat)
+
+    @staticmethod
+    def image(flat: Descriptor) -> Descriptor:
+        """A matrix as the primitive sees it."""
+        rows, columns = flat.shape
+        return Descriptor.channels_last((1, columns, 1, rows), flat.data_type)
+
+    @property
+    def sees_channels(self) -> bool:
+        """The second axis is the network's last one."""
+        return False
+
+
 AS_IS = Sight()
 TURNED = Turned()
