@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 
 from polydevice.ops.interpolate import (
@@ -14,6 +16,7 @@ from polydevice.ops.interpolate import (
     NearestMode,
     ShapeCalculation,
 )
+from polydevice_cpu.algorithms import roi_align
 from polydevice_cpu.lowering import interpolate
 from polydevice_cpu.onednn.library import library
 from tests.cpu import models
@@ -79,3 +82,41 @@ def resized(op, constants, *sizes):
     tables = interpolate._tables(op, sizes, constants)
     linear = None if tables is None else interpolate._linear(tables, sizes)
     return linear, [table.axis for table in tables or ()]
+
+
+@pytest.mark.parametrize("few", [0, 99])
+@pytest.mark.parametrize("channels", [1, 5, 12])
+def test_regions_sampled_point_by_point_and_by_products(core, monkeypatch, few, channels):
+    """Against ONNX Runtime, over images of a batch, partly outside and beyond."""
+    monkeypatch.setattr(roi_align, "FEW_CHANNELS", few)
+    rng = np.random.default_rng(channels)
+    node = onnx.helper.make_node(
+        "RoiAlign",
+        ["x", "rois", "images"],
+        ["y"],
+        output_height=3,
+        output_width=4,
+        sampling_ratio=2,
+        spatial_scale=0.5,
+        coordinate_transformation_mode="half_pixel",
+    )
+    kinds = {"x": 1, "rois": 1, "images": 7}
+    graph = onnx.helper.make_graph(
+        [node],
+        "g",
+        [onnx.helper.make_tensor_value_info(name, kind, None) for name, kind in kinds.items()],
+        [onnx.helper.make_tensor_value_info("y", 1, None)],
+    )
+    imports = [onnx.helper.make_opsetid("", 16)]
+    content = onnx.helper.make_model(graph, opset_imports=imports, ir_version=8).SerializeToString()
+    corner = rng.uniform(-20, 40, (70, 2))
+    feed = {
+        "x": rng.normal(size=(3, channels, 13, 17)).astype(np.float32),
+        "rois": np.concatenate([corner, corner + rng.uniform(0, 30, (70, 2))], 1).astype(
+            np.float32
+        ),
+        "images": rng.integers(0, 3, 70),
+    }
+    (want,) = onnxruntime.InferenceSession(content).run(None, feed)
+    got = load(core, content).infer(feed)["y"]
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
