@@ -27,7 +27,7 @@ from polydevice.ops.random import Multinomial
 from polydevice.ops.signal import DFT, IDFT, IRDFT, RDFT
 from polydevice.ops.window import PadType
 from polydevice.shape import Shape
-from polydevice_cpu.plan.array_steps.growth import admit
+from polydevice_cpu.plan.array_steps.growth import Growth
 
 FLOAT, INT64, BOOL, STRING = (
     getattr(TensorProto, name) for name in ("FLOAT", "INT64", "BOOL", "STRING")
@@ -245,7 +245,7 @@ def test_attributes_that_grow(op, shapes):
     """What runs when sizes are known asks before it computes, however little it is given."""
     bounds = Bounds(memory=MemoryBudget(1 << 24, "network 'n'"))
     with within(bounds), pytest.raises(DeviceMemoryError, match=f"{op.type} needs"):
-        admit(op, [np.ones(shape, np.float32) for shape in shapes])
+        Growth(op).admit([np.ones(shape, np.float32) for shape in shapes])
 
 
 @pytest.mark.parametrize("kind", ["StringSplit", "StringConcat"])

@@ -207,19 +207,23 @@ def _pooled_columns(
 def _as_rows(
     builder: PlanBuilder, node: Node, value: Value, axes: set[int], kept: tuple[int, ...]
 ) -> Value | None:
-    """Let NumPy reduce one short axis."""
-    (axis,) = axes if len(axes) == 1 else (-1,)
-    if axis < 0 or value.shape[axis] > ROW:
+    """Let NumPy reduce a short axis, or several that follow each other; of maxima long ones too."""
+    first, behind = min(axes), max(axes) + 1
+    count = math.prod(value.shape[first:behind])
+    if len(axes) < behind - first or (type(node.op) in ALGORITHMS and count > ROW):
         return None
     source = builder.dense(value)
     if source.dtype != np.float32:  # sums in bf16 would lose what they are made of
         return None
     result = builder.new_dense(kept, source.dtype)
+    axis = first
+    sizes, left = ((*value.shape[:first], size, *value.shape[behind:]) for size in (count, 1))
+    seen, target = source.view(sizes, row_major(sizes)), result.view(left, row_major(left))
     is_mean = isinstance(node.op, reduce.ReduceMean)
     ufunc = _UFUNCS[type(node.op)]
     longest = COLUMNS if ufunc in (np.add, np.multiply) else COMPARED
 
-    is_last = axis == len(source.shape) - 1
+    is_last = axis == len(sizes) - 1
     is_extreme = is_last and ufunc in (np.maximum, np.minimum)
 
     def write(x: Array, y: Array) -> Sequence[Array]:
@@ -242,7 +246,7 @@ def _as_rows(
     def start(_: Context) -> Compute:
         return write
 
-    builder.emit(ArrayStep(node.name, node.type, start, [source], [result], writes=True))
+    builder.emit(ArrayStep(node.name, node.type, start, [seen], [target], writes=True))
     return result
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -27,8 +27,6 @@ from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.rounds import Rounds
 from polydevice_cpu.plan.compiled import RequestPlans, shapes_of
 from polydevice_cpu.plan.step import Compute, Start
-
-_NO_VALUES: Mapping[int, Array] = {}
 
 ITERATION_LIMIT = 1 << 24
 """Iterations after which a loop without a bound counts as endless."""
@@ -94,7 +92,8 @@ def _iterate(op: Iteration, plans: RequestPlans, inputs: Sequence[Array]) -> lis
     count, goes_on = _bounds(op, inputs)
     changing = _changing(op, inputs, count)
     condition = op.execution_condition if isinstance(op, Loop) else None
-    parts: dict[int, list[Array]] = {t.output: [] for t in op.body_outputs if t.slicing}
+    joined = [tie for tie in op.body_outputs if tie.slicing is not None]
+    parts: dict[int, list[Array]] = {tie.output: [] for tie in joined}
     held, bounds = 0, current_bounds()
     results: Sequence[Array] | None = None
     rounds: Rounds | None = None
@@ -102,7 +101,7 @@ def _iterate(op: Iteration, plans: RequestPlans, inputs: Sequence[Array]) -> lis
     while goes_on and (count is None or iteration < count):
         if iteration >= ITERATION_LIMIT:
             raise InferenceError(f"{op.type} has run {ITERATION_LIMIT} iterations without an end")
-        values = _NO_VALUES if changing is None else changing(iteration)
+        values = {parameter: part(iteration) for parameter, part in changing.items()}
         if iteration == 0:
             given.update(values)
             rounds = _rounds(op, plans, given)
@@ -113,19 +112,19 @@ def _iterate(op: Iteration, plans: RequestPlans, inputs: Sequence[Array]) -> lis
             results = _infer(op, plans, given)
         else:
             results = rounds.run(iteration, values)
-        for out in op.body_outputs if parts else ():
-            if out.slicing is not None:
-                part = results[out.result]
-                parts[out.output].append(part if rounds is None else part.copy())
-                held += part.nbytes
+        for out in joined:
+            part = results[out.result]
+            parts[out.output].append(part if rounds is None else part.copy())
+            held += part.nbytes
         if held:  # as much again is needed to join them
             bounds.admit(2 * held, f"{op.type}, after {iteration + 1} iterations,")
         if condition is not None:
             goes_on = _holds(results[condition])
         iteration += 1
-        if rounds is not None and changing is None and not parts and goes_on:
+        if rounds is not None and goes_on:
             end = ITERATION_LIMIT if count is None else min(count, ITERATION_LIMIT)
-            iteration, goes_on = rounds.go_on(iteration, end, condition)
+            taken = [(out.result, parts[out.output]) for out in joined]
+            iteration, goes_on = rounds.go_on(iteration, end, condition, changing, taken)
             results = rounds.results(iteration - 1)
     if rounds is not None and results is not None:
         results = [result.copy() for result in results]
@@ -143,17 +142,10 @@ def _infer(op: Iteration, plans: RequestPlans, given: dict[int, Array]) -> Seque
 
 def _changing(
     op: Iteration, inputs: Sequence[Array], count: int | None
-) -> Callable[[int], Mapping[int, Array]] | None:
-    """The slices that each iteration gets, by parameter; None where there are none."""
+) -> dict[int, Callable[[int], Array]]:
+    """What returns the slice that an iteration gets, by parameter."""
     ties = [(tie, tie.slicing) for tie in op.body_inputs if tie.slicing is not None]
-    if not ties:
-        return None
-    parts = {t.parameter: _parts(inputs[t.input], slicing, count) for t, slicing in ties}
-
-    def values(iteration: int) -> dict[int, Array]:
-        return {parameter: part(iteration) for parameter, part in parts.items()}
-
-    return values
+    return {t.parameter: _parts(inputs[t.input], slicing, count) for t, slicing in ties}
 
 
 def _parts(whole: Array, slicing: Slicing, count: int | None) -> Callable[[int], Array]:

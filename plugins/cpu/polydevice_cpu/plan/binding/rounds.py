@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from polydevice.bounds import current_bounds
 from polydevice.dtype import Array
 from polydevice.ops.control_flow import Iteration, Loop
 from polydevice.runtime.plan_cache import Shapes
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 
 SMALL_BYTES = 1 << 20
 """Results of a body up to here are kept by the request; larger ones take longer than binding."""
+
+
+ADMITTED_BYTES = 1 << 20
+"""What iterations may add to what is joined behind them before memory is asked for again."""
 
 
 class Rounds:
@@ -98,27 +103,50 @@ class Rounds:
         self._runs[which]()
         return self._results[which]
 
-    def go_on(self, iteration: int, end: int, condition: int | None) -> tuple[int, bool]:
-        """Run iterations that get no values of their own, up to `end` or until one says so.
+    def go_on(
+        self,
+        iteration: int,
+        end: int,
+        condition: int | None,
+        changing: Mapping[int, Callable[[int], Array]],
+        taken: Sequence[tuple[int, list[Array]]],
+    ) -> tuple[int, bool]:
+        """Run iterations up to `end` or until one says so.
 
         Args:
             iteration: number of the first one.
             end: number of the one that is not to run.
             condition: which result says whether there is another one; None for none.
+            changing: what returns the value of a parameter for an iteration.
+            taken: results of which every iteration's is appended to a list.
 
         Returns:
             the number of the next iteration, and whether the last one wants it.
+
+        Raises:
+            DeviceMemoryError: what is taken, and has to be joined, is more than may be used.
         """
         runs, number = self._runs, self._number
         flags = None
         if condition is not None and condition not in self._constant:
             flags = [results[condition] for results in self._results]
+        places = [(self._own[parameter], part) for parameter, part in changing.items()]
+        takes = [[(results[index], to.append) for index, to in taken] for results in self._results]
+        each_bytes = sum(array.nbytes for array, _ in takes[0])
+        admitted, admit = iteration, current_bounds().admit
         while iteration < end:
+            for place, part in places:
+                place[...] = part(iteration)
             if number is not None:
                 number.fill(iteration)
             which = iteration & 1
             runs[which]()
+            for array, take in takes[which]:
+                take(array.copy())
             iteration += 1
+            if each_bytes and iteration >= admitted:
+                admitted = iteration + max(ADMITTED_BYTES // each_bytes, 1)
+                admit(2 * iteration * each_bytes, f"a loop, after {iteration} iterations,")
             if flags is not None and not flags[which].all():
                 return iteration, False
         return iteration, True
