@@ -245,7 +245,9 @@ class InferRequest(RequestMemory):
                     log_failure(follower)
 
     def _find_shared(self) -> None:
-        inputs = host_arrays(self._blobs, self.executable.inputs)
+        blobs, copies = self._blobs, self.runner.copies_input
+        in_place = [name for name in self.executable.inputs if not copies(blobs.get(name))]
+        inputs = host_arrays(blobs, in_place)
         check_outputs(host_arrays(self._blobs, self.executable.output_keys))
         self._shared = overwritten(inputs, self.runner.written())
         self._is_plain = not self._shared and not self._followers

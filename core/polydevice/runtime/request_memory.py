@@ -203,11 +203,11 @@ class RequestMemory:
             blob = Blob.__new__(Blob)  # as_array() has checked all that Blob() would
             blob.array, blob.element_type = array, port.element_type
             changes.append((port.name, blob))
-        if changes:
-            self._rebound, self._is_plain = True, False
-            bind = self.runner.bind
-            for name, blob in changes:
-                bind(name, blob)
+        bind, copies = self.runner.bind, self.runner.copies_input
+        for name, blob in changes:
+            if not copies(blob):
+                self._rebound, self._is_plain = True, False
+            bind(name, blob)
 
     def _refuse_output(self, port: PortInfo) -> None:
         if port.kind != "input":

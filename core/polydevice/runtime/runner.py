@@ -179,6 +179,13 @@ class Runner(ABC):
         """
         self.blobs[name] = blob
 
+    def copies_input(self, blob: Blob | None) -> bool:
+        """Whether `run` copies an input's memory before it writes anything.
+
+        Such an input may share memory with outputs, and be replaced without looking for what does.
+        """
+        return False
+
     def written(self) -> list[Array]:
         """Return the host memory that an inference writes and that a user may hold."""
         return list(host_arrays(self.blobs, self.executable.output_keys).values())

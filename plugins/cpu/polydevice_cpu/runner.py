@@ -25,6 +25,7 @@ from polydevice_cpu.cores import keep_to
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.plan.binding.bound import BoundPlan
 from polydevice_cpu.plan.binding.context import Context
+from polydevice_cpu.plan.binding.places import is_small
 from polydevice_cpu.plan.compiled import shapes_of
 from polydevice_cpu.report import layer_counts
 from polydevice_cpu.variable import variables
@@ -63,6 +64,7 @@ class CpuRunner(Runner):
         self.plans = executable.compiled.request_plans(self._context)
         self.bound: BoundPlan | None = None
         self._places: dict[str, tuple[int, bool, tuple[int, ...]]] = {}
+        self._sources: dict[int, Array] = {}
         self._ready: WeakKeyDictionary[BoundPlan, _Ready] = WeakKeyDictionary()
         self._regions: list[RoiBlob] = []
         self._batch = executable.batch_limit  # items of the next inferences; 0 for all there are
@@ -86,11 +88,17 @@ class CpuRunner(Runner):
         index, is_input, shape = place
         if blob.array.shape != shape:
             return
-        if is_input:
+        if index in self._sources and is_input:
+            self._sources[index] = self._items(blob.array)
+        elif is_input:
             bound.set_input(index, self._items(blob.array))
         else:
             bound.set_output(index, self._items(blob.array))
         self.bound = bound
+
+    def copies_input(self, blob: Blob | None) -> bool:
+        """Small inputs are copied to where the plan reads them."""
+        return type(blob) is Blob and is_small(blob.array)
 
     def release(self) -> None:
         """Let go of the plan and its memory, once the network is closed; blobs stay."""
@@ -126,6 +134,8 @@ class CpuRunner(Runner):
             bound = self._prepare()
         for region in self._regions:
             region.gather()
+        for index, place in bound.input_places.items():
+            place[...] = self._sources[index]
         if bound.plan.computes_arrays:
             with np.errstate(all="ignore"):  # infinities and NaN are values like others
                 self._compute(bound)
@@ -165,7 +175,12 @@ class CpuRunner(Runner):
         """Choose the plan for the inputs' shapes and point it to inputs and outputs."""
         arrays = [self._items(self.array(name)) for name in self.executable.inputs]
         bound = self.plans.bound(shapes_of(arrays))
+        self._sources = {}
         for index, array in enumerate(arrays):
+            if is_small(array):
+                self._sources[index] = array
+                place = bound.input_places.setdefault(index, np.empty(array.shape, array.dtype))
+                array = place
             bound.set_input(index, array)
         ready = self._ready.get(bound)
         if ready is None or not self._take(ready, bound, arrays):

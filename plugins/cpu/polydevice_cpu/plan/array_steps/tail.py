@@ -175,6 +175,7 @@ def _interpret(nodes: Sequence[Node], boundary: Sequence[Port], wanted: Sequence
     starts = [starter(node.op) for node in nodes]
     rows = [
         (
+            node,
             _Check(node),
             [numbers[port] for port in node.inputs],
             [numbers[port] for port in node.outputs],
@@ -190,7 +191,7 @@ def _interpret(nodes: Sequence[Node], boundary: Sequence[Port], wanted: Sequence
         def compute(*arrays: Array) -> list[Array]:
             values: list[Any] = [*arrays, *constants[len(arrays) :]]
             go_on = current_bounds().check
-            for run, check, reads, writes, forget in steps:
+            for run, node, check, reads, writes, forget in steps:  # errors name the node
                 go_on()
                 inputs = [values[number] for number in reads]
                 check(inputs)
@@ -201,10 +202,10 @@ def _interpret(nodes: Sequence[Node], boundary: Sequence[Port], wanted: Sequence
                     raise
                 if type(output) is np.ndarray and len(writes) == 1:
                     large = output.nbytes >= COUNTED_BYTES
-                    values[writes[0]] = counted(check.op, output) if large else output
+                    values[writes[0]] = counted(node.op, output) if large else output
                 else:
                     for number, each in zip(writes, outputs_of(output), strict=True):
-                        values[number] = counted(check.op, each)
+                        values[number] = counted(node.op, each)
                 for number in forget:
                     values[number] = None
             return [values[number] for number in results]
@@ -220,16 +221,13 @@ class _Check:
     Nobody could tell before, and NumPy would repeat what has one item where the operation has no
     rule for it. Inferring takes some 20 µs, so what was found of sizes is kept; what only values
     break shows when they are computed, and is named then.
-
-    Attributes:
-        op: the node's.
     """
 
-    __slots__ = ("_growth", "_has_sizes", "_node", "_small", "op")
+    __slots__ = ("_growth", "_has_sizes", "_node", "_op", "_small")
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self.op = node.op
+        self._op = node.op
         self._growth = Growth(node.op)
         self._has_sizes = all(port.desc.kind == "tensor" for port in node.inputs)
         self._small: dict[tuple[tuple[int, ...], ...], bool] = {}
@@ -242,7 +240,7 @@ class _Check:
             DeviceMemoryError: the result is more than the network may use.
         """
         if not self._has_sizes:  # sequences have none
-            if not is_small(self.op, inputs):
+            if not is_small(self._op, inputs):
                 self._growth.admit(inputs)
             return
         sizes = tuple([array.shape for array in inputs])
@@ -251,7 +249,7 @@ class _Check:
             self._infer(inputs, [None] * len(inputs))
             if len(self._small) >= KEPT:
                 self._small.clear()
-            small = self._small[sizes] = is_small(self.op, inputs)
+            small = self._small[sizes] = is_small(self._op, inputs)
         if not small:
             self._growth.admit(inputs)
 

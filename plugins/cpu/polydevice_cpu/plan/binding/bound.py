@@ -90,6 +90,8 @@ class BoundPlan:
         """Whether the code of every step is there, as it is after the first run."""
         self.lacks_arrays = False
         """Whether inputs and outputs must be set again, since something was bound besides."""
+        self.input_places: dict[int, Array] = {}
+        """Where the request puts small inputs before it runs, by number."""
         self.places: Places | None = None
         """Memory of small inputs and outputs, where it runs within another plan."""
         self._giving_way: GivingWay[BoundPlan] | None = None
