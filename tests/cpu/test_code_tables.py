@@ -83,6 +83,16 @@ def test_samples(side, points):
 
 
 @pytest.mark.usefixtures("machine_code")
+def test_views():
+    rng = np.random.default_rng(0)
+    planes = rng.normal(size=(5, 7, 2, 3)).astype(F).transpose(2, 3, 1, 0)
+    places = rng.uniform(-1, 7, (20, 2, 2)).astype(F)
+    got = sampling.sample(planes, places[:, :, 0].T, places[:, :, 1].T)
+    want = between(planes, places[:, :, 0].T, places[:, :, 1].T)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.usefixtures("machine_code")
 def test_no_points_and_no_planes():
     assert (
         sampling.sample(np.ones((2, 0, 3, 3), F), np.ones((2, 9), F), np.ones((2, 9), F)).size == 0

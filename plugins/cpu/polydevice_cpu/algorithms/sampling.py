@@ -82,8 +82,8 @@ def sample(planes: Array, across: Array, down: Array) -> Array | None:
     """Read planes at points between their elements, in proportion; what lies outside is 0.
 
     Args:
-        planes: [n, channels, height, width], f32, row-major.
-        across: [n, points], f32, row-major: positions in elements; what is no number lies outside.
+        planes: [n, channels, height, width], f32.
+        across: [n, points], f32: positions in elements; what is no number lies outside.
         down: the same, from the top.
 
     Returns:
@@ -99,6 +99,8 @@ def sample(planes: Array, across: Array, down: Array) -> Array | None:
         wide[0, :, :points], wide[1, :, :points] = across, down
         made = sample(planes, wide[0], wide[1])
         return None if made is None else made[:, :, :points]
+    # Views have other strides, as what a part behind late sizes reads may be.
+    planes, across, down = map(np.ascontiguousarray, (planes, across, down))
     result = np.empty((images, channels, points), np.float32)
     if result.size and planes.size:
         places = (address_of(array) for array in (across, down, planes, result))

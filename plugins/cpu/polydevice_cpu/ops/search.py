@@ -27,9 +27,12 @@ def non_zero(op: NonZero, x: Array) -> Array:
 def unique(op: Unique, x: Array, axis: Array | None = None) -> tuple[Array, ...]:
     """Find the values sorted; put them in the order of first occurrence if asked."""
     at = None if axis is None else normalize_axis(int(axis.reshape(-1)[0]), x.ndim)
-    values, first, inverse, counts = np.unique(
-        x, return_index=True, return_inverse=True, return_counts=True, axis=at
-    )
+    if x.size and x.dtype.kind in "iub" and (at is None or x.ndim == 1):
+        values, first, inverse, counts = _unique_integers(x.reshape(-1))
+    else:
+        values, first, inverse, counts = np.unique(
+            x, return_index=True, return_inverse=True, return_counts=True, axis=at
+        )
     inverse = inverse.reshape(-1)
     if not op.sorted:
         order = np.argsort(first, kind="stable")
@@ -38,7 +41,24 @@ def unique(op: Unique, x: Array, axis: Array | None = None) -> tuple[Array, ...]
         rank[order] = np.arange(order.size)
         first, counts, inverse = first[order], counts[order], rank[inverse]
     index, count = op.index_element_type.dtype, op.count_element_type.dtype
-    return values, first.astype(index), inverse.astype(index), counts.astype(count)
+    kinds = ((first, index), (inverse, index), (counts, count))
+    return values, *(array.astype(kind, copy=False) for array, kind in kinds)
+
+
+def _unique_integers(x: Array) -> tuple[Array, Array, Array, Array]:
+    """What `np.unique` returns of integers [n]; of 64 in half its time, mostly Python's."""
+    order = x.argsort(kind="stable")
+    ordered = x.take(order)
+    is_new = np.empty(len(x), np.bool_)
+    is_new[0] = True
+    np.not_equal(ordered[1:], ordered[:-1], out=is_new[1:])
+    starts = is_new.nonzero()[0]
+    inverse = np.empty(len(x), np.int64)
+    inverse[order] = is_new.cumsum() - 1
+    counts = np.empty_like(starts)
+    np.subtract(starts[1:], starts[:-1], out=counts[:-1])
+    counts[-1] = len(x) - starts[-1]
+    return ordered.take(starts), order.take(starts), inverse, counts
 
 
 @implements(Bucketize)
