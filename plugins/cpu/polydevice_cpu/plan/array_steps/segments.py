@@ -23,15 +23,17 @@ class Segment:
     Attributes:
         sources: what the sizes depend on that its nodes read.
         nodes: in order.
+        is_first: whether its nodes read nothing late, so that a plan would be this tail again.
     """
 
     sources: Sources
     nodes: list[Node] = field(default_factory=list)
+    is_first: bool = False
 
     @property
-    def is_heavy(self) -> bool:
-        """Whether it has operations that are much slower on NumPy."""
-        return any(is_heavy(type(node.op)) for node in self.nodes)
+    def is_planned(self) -> bool:
+        """Whether it has operations that are much slower on NumPy, and may be planned."""
+        return not self.is_first and any(is_heavy(type(node.op)) for node in self.nodes)
 
     @property
     def outputs(self) -> list[Port]:
@@ -50,7 +52,7 @@ def segments(nodes: Sequence[Node], late: Collection[Port]) -> list[Segment]:
 
     What needs none to know its sizes, and is not heavy, goes with what it reads.
     """
-    found = [Segment(frozenset())]
+    found = [Segment(frozenset(), is_first=True)]
     place: dict[Port, int] = {}
     sources: dict[Port, Sources] = {}
     for node in nodes:

@@ -57,7 +57,7 @@ def make_tail(
     wanted = [port for _, port in results]
     boundary = _read_from_outside(nodes, late, wanted)
     parts = _joined(segments(nodes, late))
-    planned = sum(part.is_heavy for part in parts)
+    planned = sum(part.is_planned for part in parts)
     if not planned:
         start = _interpret(nodes, boundary, wanted)
     else:
@@ -70,10 +70,10 @@ def make_tail(
 
 
 def _joined(parts: list[Segment]) -> list[Segment]:
-    """Join neighbours that are not heavy: they run node by node."""
+    """Join neighbours that are not planned: they run node by node."""
     joined: list[Segment] = []
     for part in parts:
-        if joined and not (joined[-1].is_heavy or part.is_heavy):
+        if joined and not (joined[-1].is_planned or part.is_planned):
             joined[-1].nodes.extend(part.nodes)
         else:
             joined.append(part)
@@ -95,7 +95,7 @@ def _in_turn(
         later = {port for ports_read in read[number + 1 :] for port in ports_read}
         gives = [port for port in part.outputs if port in later or port in wanted]
         reads = list(read[number])
-        if part.is_heavy:
+        if part.is_planned:
             begins.append(compile_(part, gives))
         else:
             begins.append(_beginning(_interpret(part.nodes, reads, gives)))
