@@ -143,3 +143,25 @@ def test_rows_in_tiles_are_left_to_kernels_that_know_them():
     assert up.output.layout_name == down.inputs[0].layout_name == "row tiles"
     assert {choice.kernel.writes_tiles for choice in candidates(up, HOPPER)} == {True}
     assert {choice.kernel.reads_tiles for choice in candidates(down, HOPPER)} == {True}
+
+
+def test_rows_that_are_read_as_others_too_lie_in_no_tiles(core, opencl, use_mode):
+    use_mode(next(i for i, mode in enumerate(MatmulWarps.modes) if mode["BN"] == 8))
+    random = np.random.default_rng(5)
+    x, u = (random.standard_normal(shape).astype("f2") for shape in ((16, 40), (40, 64)))
+    wide, narrow = (random.standard_normal((terms, 8)).astype("f2") for terms in (64, 32))
+    s = graphs.Sketch()
+    given = s.input("x", *x.shape, kind=ElementType.f16)
+    y = s.add("y", MatMul(), given, s.const("u", u))
+    turned = s.add("rows", Reshape(), y, s.const("shape", np.array([32, 32])))
+    products = {
+        "wide": s.add("wide", MatMul(), y, s.const("wide/w", wide)),
+        "narrow": s.add("narrow", MatMul(), turned, s.const("narrow/w", narrow)),
+    }
+    network = s.network(**products)
+    executable = graphs.loaded(network, opencl, graphs.SparingBuilder(opencl), core)
+    found = executable.infer({"x": x})
+    rows = (x.astype("f8") @ u.astype("f8")).astype("f2").astype("f8")
+    np.testing.assert_allclose(found["wide"], rows @ wide.astype("f8"), 2e-3, 3e-1)
+    others = rows.reshape(32, 32) @ narrow.astype("f8")
+    np.testing.assert_allclose(found["narrow"], others, 2e-3, 3e-1)

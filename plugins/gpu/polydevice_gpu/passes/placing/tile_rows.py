@@ -36,9 +36,11 @@ def tile_rows(graph: GpuGraph, outside: AbstractSet[Memory]) -> None:
         if memory in known or memory in outside or memory.place is not Place.ARENA:
             continue
         made = makers.get(memory, [])
-        if len(made) == 1 and _writes(*made[0]) and all(_reads(*use) for use in uses):
-            node, number = uses[0]
-            _tile(memory, node.inputs[number])
+        if len(made) != 1 or not _writes(*made[0]) or not all(_reads(*use) for use in uses):
+            continue
+        first, *others = (node.inputs[number] for node, number in uses)
+        if all(value.shape[-1] == first.shape[-1] for value in others):  # views may be of others
+            _tile(memory, first)
 
 
 def _uses(nodes: Iterable[tuple[GpuNode, Sequence[Value]]]) -> _Uses:
