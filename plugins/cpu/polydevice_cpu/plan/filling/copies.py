@@ -1,77 +1,109 @@
-"""Copies from one order of axes to another by NumPy, which has no code to generate for a size."""
+"""Moving data by NumPy: copies to another order of axes, joined parts, and repeated pixels."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, TypeGuard
+from collections.abc import Sequence
+from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
 from polydevice.dtype import Array
-from polydevice_cpu.onednn.attributes import Attributes
-from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor, same_steps
-from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
+from polydevice_cpu.onednn.descriptor import channels_last_strides, same_steps
+from polydevice_cpu.plan.step import Compute
 from polydevice_cpu.plan.value import Value
 
-MOST_NS = 16_000.0
-"""How long NumPy may take for a copy: oneDNN's code takes 0.25 ms to choose, make and bind, and a
-plan runs eight times so."""
+MOST_NS = 80_000.0
+"""How long NumPy may take: oneDNN's code takes half of it or more, and 0.25 to 0.3 ms to choose,
+make and bind. A plan runs eight times so. Here and below: where several threads would share it,
+each takes a part of the time."""
 
 ROW = 8
-"""So many elements next to each other NumPy copies at 0.2 to 0.6 ns each, fewer at 2.4."""
+"""So many elements next to each other NumPy copies at once."""
 
-_FAST_NS, _SLOW_NS = 0.65, 2.4
-_SRC, _DST, _ATTRIBUTES = 0, 2, 4
+_FAST_NS, _SLOW_NS = 0.35, 2.4
+"""What it takes for an element of a long row, and for one of a row that is shorter than `ROW`."""
 
-
-def may_be_a_copy(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
-    """Whether a primitive copies elements as they are, between layouts that strides tell."""
-    if not isinstance(given, SymbolicPrimitive) or given.name != "reorder":
-        return False
-    src, dst, attributes = (given.arguments[place] for place in (_SRC, _DST, _ATTRIBUTES))
-    assert isinstance(attributes, Attributes)
-    return (
-        _is_plain(src)
-        and _is_plain(dst)
-        and src.data_type is dst.data_type
-        and not attributes.post_ops
-        and not attributes.quantisation
-    )
+MOST_RUNS = 12_000
+"""How many runs of memory between others NumPy may copy, or repeat: beyond what fits into the
+second cache oneDNN takes half as long. So many take 65 us where 24 channels are joined, as oneDNN's
+code does, which takes 0.15 ms to choose and bind; repeated ones 40 instead of 25, and 0.12 ms."""
 
 
-def _is_plain(layout: object) -> TypeGuard[SymbolicDescriptor]:
-    return (
-        isinstance(layout, SymbolicDescriptor)
-        and layout.source is None
-        and layout.strides is not None
-    )
+def copying(source: Value, target: Value, threads: int = 1) -> Compute | None:
+    """Return what copies elements as they are; None where that takes long."""
+    shape, places, steps = target.shape, target.strides, source.strides
+    assert places is not None
+    assert steps is not None
+    along = next((d for d, n in enumerate(shape) if places[d] == 1 and n > 1), 0)
+    if shape[along] >= ROW or math.prod(shape) == shape[along]:
+        each_ns, compute = _FAST_NS, _copy
+    elif any(n >= ROW and step == 1 for n, step in zip(shape, steps, strict=True)):
+        each_ns, compute = _FAST_NS, partial(_copy_along, along)
+    else:
+        each_ns, compute = _SLOW_NS, _copy
+    return compute if math.prod(shape) * each_ns * threads <= MOST_NS else None
 
 
-def is_a_copy(given: SymbolicPrimitive, source: Value, target: Value, sizes: Any) -> bool:
-    """Whether a primitive copies few elements, and its layouts are those of the values.
-
-    Args:
-        given: one that `may_be_a_copy`.
-        source: what it reads.
-        target: what it writes.
-        sizes: returns the numbers of a layout (shape and strides).
-    """
-    for place, value in ((_SRC, source), (_DST, target)):
-        layout = given.arguments[place]
-        assert isinstance(layout, Descriptor)
-        shape, strides = sizes(layout)
-        if (
-            shape != value.shape
-            or value.strides is None
-            or not same_steps(shape, strides, value.strides)
-        ):
-            return False
-    row: int = next((n for n, step in zip(shape, strides, strict=True) if step == 1 and n > 1), 1)
-    each_ns = _FAST_NS if row >= ROW else _SLOW_NS
-    return bool(math.prod(shape) * each_ns <= MOST_NS)
-
-
-def copy(source: Array, target: Array) -> tuple[()]:
-    """Write the elements of an array to another one of its shape and type."""
+def _copy(source: Array, target: Array) -> tuple[()]:
     np.copyto(target, source)
     return ()
+
+
+def _copy_along(axis: int, source: Array, target: Array) -> tuple[()]:
+    """Copy a short axis element by element, or NumPy would have it innermost."""
+    for part, place in zip(source.swapaxes(axis, 0), target.swapaxes(axis, 0), strict=True):
+        np.copyto(place, part)
+    return ()
+
+
+def joining(axis: int, parts: Sequence[Value], target: Value, threads: int = 1) -> Compute | None:
+    """Return what joins parts along an axis; None where that takes long."""
+    places = target.strides
+    assert places is not None
+    outer = [n for n, step in zip(target.shape, places, strict=True) if step > places[axis]]
+    if math.prod(outer) * len(parts) * threads > MOST_RUNS:
+        return None
+    ends = [0]
+    for part in parts:
+        ends.append(ends[-1] + part.shape[axis])
+    before = (slice(None),) * axis
+    return partial(_join, [(*before, slice(*each)) for each in pairwise(ends)])
+
+
+def _join(places: Sequence[tuple[slice, ...]], *arrays: Array) -> tuple[()]:
+    target = arrays[-1]
+    for part, place in zip(arrays, places, strict=False):
+        np.copyto(target[place], part)
+    return ()
+
+
+def repeating(source: Value, target: Value, threads: int = 1) -> Compute | None:
+    """Return what repeats pixels whole numbers of times; None for others, or if it takes long.
+
+    oneDNN takes the nearest pixel by the distance of centres, which is the same.
+    """
+    sides = source, target
+    if any(value.strides is None or not _is_channels_last(value) for value in sides):
+        return None
+    sizes = list(zip(source.shape[2:], target.shape[2:], strict=True))
+    if any(many % few for few, many in sizes) or source.shape[1] < ROW:
+        return None
+    if target.elements * threads > MOST_RUNS * source.shape[1]:
+        return None
+    split = (*source.shape[:2], *(n for few, many in sizes for n in (few, many // few)))
+    alone = (*source.shape[:2], *(n for few, _ in sizes for n in (few, 1)))
+    return partial(_repeat, alone, split)
+
+
+def _repeat(
+    alone: tuple[int, ...], split: tuple[int, ...], source: Array, target: Array
+) -> tuple[()]:
+    np.copyto(target.reshape(split), source.reshape(alone))  # axes in two are seen, not copied
+    return ()
+
+
+def _is_channels_last(value: Value) -> bool:
+    assert value.strides is not None
+    return same_steps(value.shape, value.strides, channels_last_strides(value.shape))

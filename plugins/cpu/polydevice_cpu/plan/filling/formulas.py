@@ -12,8 +12,8 @@ from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.filling.blocks import Blocks, may_be_in_blocks, products
 from polydevice_cpu.plan.filling.by_machine import ByMachine, may_be_by_machine
+from polydevice_cpu.plan.filling.by_numpy import ByNumPy, by_numpy
 from polydevice_cpu.plan.filling.captured import serves_all_sizes
-from polydevice_cpu.plan.filling.copies import may_be_a_copy
 from polydevice_cpu.plan.filling.means import may_be_a_mean
 from polydevice_cpu.plan.filling.needs import Known
 from polydevice_cpu.plan.filling.strips import Strips, treats_positions_alike
@@ -35,7 +35,7 @@ class Formulas:
             alone, which are packed into whatever layout is chosen.
         alike_everywhere: places of primitives that treat every position alike.
         means: places of primitives that may be means over all positions.
-        copies: places of primitives that may be copies and nothing else.
+        by_numpy: place of a primitive → how NumPy computes it, for some sizes.
         in_blocks: places of convolutions that may be computed in blocks.
         in_code: places of convolutions that there is machine code for.
         products: how many all steps compute, for the sizes that there are.
@@ -54,7 +54,7 @@ class Formulas:
         self.relied_on: set[int] = set()
         self.alike_everywhere: set[int] = set()
         self.means: set[int] = set()
-        self.copies: set[int] = set()
+        self.by_numpy: dict[int, ByNumPy] = {}
         self.in_blocks: set[int] = set()
         self.in_code: set[int] = set()
         self.products = 0
@@ -176,8 +176,9 @@ class Formulas:
             self.in_blocks.add(self.places[id(primitive)])
         if may_be_by_machine(primitive):
             self.in_code.add(self.places[id(primitive)])
-        if may_be_a_copy(primitive):
-            self.copies.add(self.places[id(primitive)])
+        way = by_numpy(primitive)
+        if way is not None:
+            self.by_numpy[self.places[id(primitive)]] = way
         if may_be_a_mean(primitive):
             self.means.add(self.places[id(primitive)])
 

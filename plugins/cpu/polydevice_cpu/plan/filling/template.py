@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from polydevice.dtype import Array
 from polydevice.runtime.templates import Fit
 from polydevice.shape import Shape
 from polydevice.symbolic_size import Trace
@@ -19,12 +19,11 @@ from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg, DataType, Tag
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
 from polydevice_cpu.onednn.primitive import Argument, Primitive, SymbolicPrimitive
-from polydevice_cpu.plan.filling.copies import copy, is_a_copy
 from polydevice_cpu.plan.filling.formulas import Formulas
 from polydevice_cpu.plan.filling.means import is_a_mean, mean
 from polydevice_cpu.plan.filling.recipe import Packing, Recipe, StepForm, StorageForm, ValueForm
 from polydevice_cpu.plan.plan import Plan, PlanParts
-from polydevice_cpu.plan.step import ArrayStep, Block, PrimitiveStep, Start, Step, Strip
+from polydevice_cpu.plan.step import ArrayStep, Block, Compute, PrimitiveStep, Start, Step, Strip
 from polydevice_cpu.plan.value import Storage, Value
 from polydevice_cpu.proof.claim import NotedClaim
 from polydevice_cpu.proof.proof import refusal
@@ -65,14 +64,19 @@ class PlanTemplate:
     def fit(self, sizes: Sequence[int]) -> Fit[Plan] | None:
         """Return what fills in the plan for these sizes; None where another one may be better."""
         found = self._formulas(sizes)
-        return None if found is None else Fit(lambda: self._plan(found[0]))
+        return None if found is None else Fit(lambda: self._plan(sizes, found[0]))
 
-    def _plan(self, numbers: list[Any]) -> Plan | None:
+    def _plan(self, sizes: Sequence[int], numbers: list[Any]) -> Plan | None:
         plan, is_in_strips = self._filled(numbers, may_be_in_strips=True)
         if plan is not None and is_in_strips:
             plan.is_final = False
-            plan.whole = lambda: self._filled(numbers, may_be_in_strips=False)[0]
+            plan.whole = partial(self._whole, sizes)
         return plan
+
+    def _whole(self, sizes: Sequence[int]) -> Plan | None:
+        """The plan without strips; plans keep sizes, as the numbers are many more."""
+        found = self._formulas(sizes)
+        return None if found is None else self._filled(found[0], may_be_in_strips=False)[0]
 
     def _filled(self, numbers: list[Any], *, may_be_in_strips: bool) -> tuple[Plan | None, bool]:
         """The plan, and whether something in it is in strips or blocks, or by NumPy."""
@@ -126,8 +130,7 @@ class _Filled:
         self._in_blocks = found.in_blocks if may_be_in_strips else ()
         self._in_code = found.in_code if may_be_in_strips else ()
         self._means = found.means if may_be_in_strips else ()
-        self._copies = found.copies if may_be_in_strips else ()
-        self._small = found.means | found.copies if may_be_in_strips else ()
+        self._arrays = found.by_numpy if may_be_in_strips else {}
         self.is_for_now = False
         self.strips: dict[int, tuple[Strip, ...]] = {}
         self.blocks: dict[int, tuple[Block, ...]] = {}
@@ -167,11 +170,11 @@ class _Filled:
             filled.layers = step.layers
             self._ahead.add(step.primitive)
             return filled
-        if place in self._small:
+        if place in self._means or place in self._arrays:
             compute = self._by_numpy(step.primitive, place, made)
             if compute is not None:
-                source, target = made[Arg.SRC], made[Arg.DST]
-                return self._array_step(step, lambda _: compute, source, target)
+                read = [value for index, value in made.items() if index != Arg.DST]
+                return self._array_step(step, lambda _: compute, read, made[Arg.DST])
         primitive = self._primitive(step.primitive)
         filled = PrimitiveStep(step.name, step.type, primitive, made, step.outputs)
         filled.layers, filled.strips = step.layers, self.strips.get(place, ())
@@ -182,14 +185,14 @@ class _Filled:
         self,
         given: PrimitiveStep,
         start: Start,
-        source: Value,
+        read: list[Value],
         target: Value,
         code: str = "numpy",
     ) -> ArrayStep:
         """A step that computes, without oneDNN, what a primitive would."""
         self.is_for_now = True
         name, type_ = given.name, given.type
-        return ArrayStep(name, type_, start, [source], [target], code, True, given.layers)
+        return ArrayStep(name, type_, start, read, [target], code, True, given.layers)
 
     def _value(self, number: int) -> Value:
         made = self._values[number]
@@ -286,15 +289,11 @@ class _Filled:
 
     def _by_numpy(
         self, given: Primitive, place: int, values: Mapping[int, Value]
-    ) -> Callable[[Array, Array], tuple[()]] | None:
+    ) -> Compute | None:
         """The function that NumPy computes it with; None where oneDNN does."""
-        if place in self._means and self._is_mean(given):
-            return mean
-        if place in self._copies:
-            assert isinstance(given, SymbolicPrimitive)
-            if is_a_copy(given, values[Arg.SRC], values[Arg.DST], self._sizes):
-                return copy
-        return None
+        if place in self._means:
+            return mean if self._is_mean(given) else None
+        return self._arrays[place].compute(values, self._sizes)
 
     def _by_machine(self, form: StepForm) -> ArrayStep | None:
         """The step with machine code for all sizes; None where oneDNN computes it."""
@@ -309,7 +308,7 @@ class _Filled:
         )
         if start is None:
             return None
-        return self._array_step(step, start, source, target, MACHINE_CODE)
+        return self._array_step(step, start, [source], target, MACHINE_CODE)
 
     def _in_parts(self, given: SymbolicPrimitive, place: int) -> Primitive | None:
         """The primitive of the first strip or block; None for one that is made at once."""
@@ -319,7 +318,7 @@ class _Filled:
             if strips := found.strips.of(given, place, self._sizes):
                 self.strips[place] = strips
                 self.is_for_now = True
-                for piece, _ in strips:
+                for piece, *_ in strips:
                     if not piece.primitive.is_compiled:
                         self._ahead.add(piece.primitive)
                 return strips[0].piece.primitive
