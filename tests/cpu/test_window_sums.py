@@ -287,6 +287,63 @@ def test_means_are_those_of_numpy_and_of_onednn_to_the_bit(source, window, steps
     assert got.tobytes() == wanted.tobytes()
 
 
+POOLS = [
+    ((1, 10, 19, 74), (2, 2), (2, 2), (1, 1), (0, 0), (0, 0)),
+    ((2, 64, 23, 17), (3, 3), (2, 2), (1, 1), (1, 1), (1, 1)),
+    ((1, 33, 14, 29), (3, 2), (1, 3), (2, 3), (0, 1), (1, 2)),
+    ((1, 5, 8, 9), (3, 3), (2, 2), (1, 1), (0, 0), (1, 1)),
+    ((3, 1, 30, 5), (5, 1), (4, 1), (1, 1), (2, 0), (2, 0)),
+]
+
+
+@pytest.mark.parametrize(("source", "window", "steps", "gaps", "before", "behind"), POOLS)
+def test_largest_elements_are_those_of_numpy_and_of_onednn_to_the_bit(
+    source, window, steps, gaps, before, behind
+):
+    """`gaps` are distances here: 1 where elements of a window follow each other."""
+    random = np.random.default_rng(sum(source))
+    x = random.normal(size=(source[0], *source[2:], source[1])).astype(np.float32)
+    for odd in (0.0, -0.0, np.inf, -np.inf, np.nan):
+        x[random.random(x.shape) < 0.1] = odd
+    pads = [(0, 0), *zip(before, behind, strict=True), (0, 0)]
+    reach = [(k - 1) * gap + 1 for k, gap in zip(window, gaps, strict=True)]
+    views = np.lib.stride_tricks.sliding_window_view(
+        np.pad(x, pads, constant_values=np.nan), reach, (1, 2)
+    )[:, :: steps[0], :: steps[1], :, :: gaps[0], :: gaps[1]]
+    pictures, high, wide, channels = views.shape[:4]
+    result = pictures, channels, high, wide
+    windows = Windows(window, steps, tuple(n - 1 for n in gaps), before, is_depthwise=True)
+    made = window_sums.functions([], terms=Terms.LARGEST, has_bias=False)
+    least = float(np.finfo(np.float32).min)
+    constants = Constants(None, None, None, [], (least, least))
+    wanted = np.fmax.reduce(views, (-1, -2), initial=least)
+    for side in SIDES:
+        given, got = (
+            guarded(side, each.nbytes).view(np.float32).reshape(each.shape) for each in (x, wanted)
+        )
+        given[...] = x
+        starter(made, arguments(source, result, windows), constants)(None)(given, got)
+        np.testing.assert_array_equal(got, wanted)
+    src, dst = Descriptor.channels_last(source), Descriptor.channels_last(result)
+    with openmp.threads(1):
+        pool = built(
+            pooling(
+                *(Algorithm.POOLING_MAX, src, dst, steps, window, gaps, before, behind),
+                Attributes(),
+            )
+        )
+    theirs = np.empty_like(got)
+    run_once(
+        pool,
+        {
+            Arg.SRC: MemoryObject(src, address_of(x)),
+            Arg.DST: MemoryObject(dst, address_of(theirs)),
+        },
+    )
+    if pool.implementation == "jit:avx512_core":  # it has none for gaps
+        assert got.tobytes() == theirs.tobytes()
+
+
 def picture(channels=16, classes=10):
     """A stem, a depthwise convolution, one with slopes, and squeezed channels."""
     weights = {

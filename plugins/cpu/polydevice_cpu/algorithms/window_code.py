@@ -1,4 +1,4 @@
-"""Machine code for convolutions and means in pictures of any size, for processors with AVX-512.
+"""Machine code for convolutions and pools of pictures of any size, for processors with AVX-512.
 
 oneDNN generates its own for every size. Numbers are added in the order in which oneDNN does.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from enum import Enum
+from functools import partial
 
 BLOCK = 16
 """Channels that are computed at once."""
@@ -20,11 +21,12 @@ LONGEST = 8
 
 
 class Terms(Enum):
-    """What is added up for a channel of the result."""
+    """What is added up for a channel of the result, or compared."""
 
     ALL_CHANNELS = "each element of a window, of all channels, times a weight"
     OWN_CHANNEL = "each element of a window, of this channel, times a weight"
     PLAIN = "each element of a window, of this channel"
+    LARGEST = "the largest element of a window, of this channel; NaN is none"
 
 
 class Function(Enum):
@@ -53,7 +55,7 @@ _LOAD, _STORE, _ADD, _MUL, _MIN, _DIVIDE, _MAX = 0x10, 0x11, 0x58, 0x59, 0x5D, 0
 _THERE, _NEGATIVE = 1, 2
 """Masks: which channels of a block there are, and where a sum is below 0."""
 
-_ZERO, _ONE, _SHARE, _MOVED, _FACTOR, _COPY = 15, 14, 13, 12, 11, 10
+_ZERO, _ONE, _SHARE, _MOVED, _FACTOR, _COPY, _LEAST = 15, 14, 13, 12, 11, 10, 9
 """Vectors besides the sums, which are the first ones."""
 
 
@@ -205,11 +207,12 @@ def kernel(width: int, chain: Sequence[Function], *, terms: Terms, has_bias: boo
     bytes between two positions of the result, between what they read, between two elements of a
     window, between two rows' sources and their results; the address of kinds of rows and how many
     there are; the same of columns; which elements of the last block there are, as bits; and the
-    bytes from bias to slopes. Behind them are floats: 1 and 0, and two for each function that
-    follows. A kind of rows is: where source, result and weights of the
-    first one begin, in bytes; how many lines of the window are in the picture, and how many rows
-    there are. A kind of columns: the same, of elements in a line and of items, and the bytes from
-    behind a line of the window to the next one, in the source and in the weights.
+    bytes from bias to slopes. Behind them are floats: 1 and 0 (the least number of all, where the
+    largest is looked for), and two for each function that follows. A kind of rows is: where source,
+    result and weights of the first one begin, in bytes; how many lines of the window are in the
+    picture, and how many rows there are. A kind of columns: the same, of elements in a line and of
+    items, and the bytes from behind a line of the window to the next one, in the source and in the
+    weights.
 
     Args:
         width: how many positions.
@@ -292,8 +295,14 @@ def _append_sums(
     code: _Code, width: int, chain: Sequence[Function], *, terms: Terms, has_bias: bool
 ) -> None:
     """Compute a block of channels of some positions, and store it."""
+    if terms is Terms.LARGEST:
+        code.load(R8, RSP, _GIVEN)
+        code.number(_LEAST, R8, 8 * GIVEN)
     for sum_ in range(width):
-        code.clear(sum_)
+        if terms is Terms.LARGEST:
+            code.of_vectors(_MAX, sum_, _LEAST, _LEAST)
+        else:
+            code.clear(sum_)
     code.move(RBP, RSI)
     code.move(RDI, RDX)
     code.load(R14, RSP, _LINES)
@@ -306,6 +315,8 @@ def _append_sums(
             *(code, width, R8, RAX, R15),
             lambda sum_, *place: code.vector(_ADD, sum_, sum_, *place, mask=_THERE),
         )
+    elif terms is Terms.LARGEST:
+        _at_positions(code, width, R8, RAX, R15, partial(_append_larger, code))
     else:
         code.vector(_LOAD, _FACTOR, 0, RDI, mask=_THERE)
         how = {"is_one": True} if terms is Terms.ALL_CHANNELS else {"mask": _THERE}
@@ -330,6 +341,15 @@ def _append_sums(
         *(code, width, R8, R11, RDI),
         lambda sum_, *place: code.vector(_STORE, sum_, 0, *place, mask=_THERE),
     )
+
+
+def _append_larger(code: _Code, largest: int, *place: int) -> None:
+    """Keep the larger one; of NaN and a number, and of equal ones, the instruction gives the last.
+
+    oneDNN takes an element where the largest so far is below it, which is the same.
+    """
+    code.vector(_LOAD, _FACTOR, 0, *place, mask=_THERE)
+    code.of_vectors(_MAX, largest, _FACTOR, largest)
 
 
 def _at_positions(

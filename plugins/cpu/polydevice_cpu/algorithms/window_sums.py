@@ -1,24 +1,28 @@
-"""Convolutions and means in pictures of any size, by machine code that is the same for all."""
+"""Convolutions and pools of pictures of any size, by machine code that is the same for all."""
 
 from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import c_void_p
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
-from polydevice_cpu.algorithms.window_code import BLOCK, ROWS, Function, Terms, kernel
+from polydevice_cpu.algorithms.window_code import BLOCK, GIVEN, ROWS, Function, Terms, kernel
 
 WIDTHS = (8, 4, 1)
 """How many positions of a row are computed at once, where windows do not reach over its ends."""
 
 Shape = tuple[int, ...]
+_Kind = tuple[int, int, int, int]
+"""The first place, how many there are, the first element of their windows that is in the picture,
+and the first behind it."""
 
 
 class Windows(NamedTuple):
@@ -40,20 +44,32 @@ class Windows(NamedTuple):
     is_depthwise: bool
 
 
-class Constants(NamedTuple):
-    """What a convolution reads besides its source.
+@dataclass(frozen=True, eq=False)
+class Constants:
+    """What is read besides a source.
 
     Attributes:
         weights: [elements of a window, channels of the result], dense, if there are any.
         bias: one number for each channel of the result, if there is one.
         slopes: the same, for `Function.PRELU`.
         shares: the two numbers of each function that follows.
+        first: two numbers before these.
     """
 
     weights: Array | None
     bias: Array | None
     slopes: Array | None
     shares: Sequence[tuple[float, float]]
+    first: tuple[float, float] = (1.0, 0.0)
+
+    @cached_property
+    def told(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """What machine code is told of them: before what depends on sizes, and behind it."""
+        weights, bias, slopes = (
+            0 if each is None else _address(each) for each in (self.weights, self.bias, self.slopes)
+        )
+        shares = [_both(*each) for each in (self.first, *self.shares)]
+        return (weights, bias), (slopes - bias, *shares)
 
 
 def _both(first: float, second: float) -> int:
@@ -61,32 +77,34 @@ def _both(first: float, second: float) -> int:
     return int.from_bytes(struct.pack("<ff", first, second), "little", signed=True)
 
 
-class Arguments(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Arguments:
     """What machine code is told besides addresses of numbers; see `kernel`.
 
     Attributes:
         fixed: what lies between the addresses and the rows.
-        rows, columns: kinds of them.
+        rows, columns: how many kinds of them there are.
+        kinds: what they are.
         last_block: which elements of it there are, as bits.
+        steps: how often the innermost step is made.
     """
 
     fixed: tuple[int, ...]
-    rows: Sequence[tuple[int, ...]]
-    columns: Sequence[tuple[int, ...]]
+    rows: int
+    columns: int
+    kinds: tuple[int, ...]
     last_block: int
+    steps: int
 
     def numbers(self, constants: Constants) -> Array:
         """All numbers; what is pointed to lies behind them."""
-        weights, bias, slopes = (0 if each is None else _address(each) for each in constants[:3])
-        rows, columns = self.rows, self.columns
-        many = [*itertools.chain.from_iterable(rows), *itertools.chain.from_iterable(columns)]
-        head = [0, 0, weights, bias, *self.fixed]
-        at = len(head)
-        head += 0, len(rows), 0, len(columns), self.last_block, slopes - bias
-        head += [_both(*each) for each in ((1.0, 0.0), *constants.shares)]
-        found = np.array(head + many, np.int64)
-        start = _address(found) + 8 * len(head)
-        found[at], found[at + 2] = start, start + 8 * ROWS * len(rows)
+        before, behind = constants.told
+        count = GIVEN - 1 + len(behind)
+        found = np.empty(count + len(self.kinds), np.int64)
+        start = _address(found) + 8 * count
+        of_rows, of_columns = (start, self.rows), (start + 8 * ROWS * self.rows, self.columns)
+        head = 0, 0, *before, *self.fixed, *of_rows, *of_columns, self.last_block, *behind
+        struct.pack_into(f"<{len(found)}q", found.data, 0, *head, *self.kinds)
         return found
 
 
@@ -97,14 +115,12 @@ PER_STEP = 11
 """So many positions oneDNN's code computes at the same time."""
 
 
-def taken_us(told: dict[int, Arguments], *, more_than_onednn: bool = False) -> float:
+def taken_us(told: Mapping[int, Arguments], *, more_than_onednn: bool = False) -> float:
     """Return how long it takes, about, or how much longer than oneDNN's code."""
     taken = 0.0
-    for width, (fixed, rows, columns, _) in told.items():
-        lines = sum(row[3] * row[4] for row in rows)
-        elements = sum(column[3] * column[4] for column in columns)
+    for width, each in told.items():
         part = 1 - width / PER_STEP if more_than_onednn else 1
-        taken += fixed[0] * lines * elements * STEP_NS * part
+        taken += each.steps * STEP_NS * part
     return taken / 1e3
 
 
@@ -126,7 +142,8 @@ def _code(
     return kernel(width, chain, terms=terms, has_bias=has_bias)
 
 
-def arguments(source: Shape, result: Shape, windows: Windows) -> dict[int, Arguments] | None:
+@lru_cache(maxsize=32)
+def arguments(source: Shape, result: Shape, windows: Windows) -> Mapping[int, Arguments] | None:
     """Return what machine code is told, by how many positions it computes at once.
 
     Args:
@@ -169,24 +186,32 @@ def arguments(source: Shape, result: Shape, windows: Windows) -> dict[int, Argum
         for at_once, place, times in _at_once(start, count) if is_whole else [(1, start, count)]:
             at = place * step + there, place * written, begin, elements, times
             by_width.setdefault(at_once, []).append((*at, *left))
-    lines = windows.steps[0] * width * read, wide * written
-    fixed = blocks, written, step, apart, *lines
+    fixed = blocks, written, step, apart, windows.steps[0] * width * read, wide * written
     last_block = (1 << (channels - 1) % BLOCK + 1) - 1
+    lines = blocks * sum(row[3] * row[4] for row in found_rows)
     return {
-        at_once: Arguments(fixed, found_rows, found, last_block)
+        at_once: Arguments(
+            *(fixed, len(found_rows), len(found)),
+            tuple(itertools.chain.from_iterable((*found_rows, *found))),
+            last_block,
+            lines * sum(column[3] * column[4] for column in found),
+        )
         for at_once, found in by_width.items()
     }
 
 
-def _kinds(axis: int, count: int, size: int, windows: Windows) -> list[tuple[int, int, int, int]]:
-    """Places of an axis of the result whose windows reach over the same end equally far.
+def _kinds(axis: int, count: int, size: int, windows: Windows) -> Sequence[_Kind]:
+    """What there is of rows (0) or columns (1) of the result."""
+    each = (windows.sizes, windows.steps, windows.gaps, windows.pads)
+    return _kinds_of(count, size, *[numbers[axis] for numbers in each])
 
-    Returns:
-        The first place, how many there are, the first element of their windows that is in the
-        picture, and the first behind it.
-    """
-    step, gap, pad = windows.steps[axis], windows.gaps[axis] + 1, windows.pads[axis]
-    taps = windows.sizes[axis]
+
+@lru_cache(maxsize=256)
+def _kinds_of(
+    count: int, size: int, taps: int, step: int, left_out: int, pad: int
+) -> Sequence[_Kind]:
+    """Places of an axis whose windows reach over the same end equally far."""
+    gap = left_out + 1
     first = min(-(-pad // step), count)
     last = max(min((size - 1 - (taps - 1) * gap + pad) // step + 1, count), first)
     found = [(first, last - first, 0, taps)] if last > first else []
@@ -206,7 +231,7 @@ def _at_once(start: int, count: int) -> list[tuple[int, int, int]]:
 
 
 def starter(
-    made: dict[int, Any], given: dict[int, Arguments], constants: Constants
+    made: Mapping[int, Any], given: Mapping[int, Arguments], constants: Constants
 ) -> Callable[[object], Callable[[Array, Array], tuple[()]]]:
     """Return what makes the function of a source and a result, for one request each.
 

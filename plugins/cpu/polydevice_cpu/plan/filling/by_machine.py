@@ -1,4 +1,4 @@
-"""Convolutions and means by machine code for all sizes, where oneDNN would generate some for each.
+"""Convolutions and pools by machine code for all sizes, where oneDNN would generate some for each.
 
 It adds numbers in the order in which oneDNN's code does, so that answers are the same to the bit.
 """
@@ -43,8 +43,8 @@ MOST_US = {"brgconv:avx512_core": 80.0, "jit:avx512_core": 40.0, _DEPTHWISE: 40.
 """How much longer than oneDNN's the code may take: a plan runs eight times so, and oneDNN takes
 0.65, 0.3 and 0.2 to 0.3 ms to choose, generate and bind code for a size."""
 
-MOST_MEANS_US = 80.0
-"""How long it may take for means: oneDNN's takes a third at least, and 0.2 to 0.3 ms to make."""
+MOST_POOLS_US = 80.0
+"""How long it may take for pools: oneDNN's takes a third at least, and 0.2 to 0.3 ms to make."""
 
 MOST_CHANNELS = 96
 """Channels of a source that oneDNN adds in one go."""
@@ -54,8 +54,12 @@ _Link = tuple[Function, float, float]
 _SRC, _WEIGHTS, _BIAS, _DST, _ATTRIBUTES = 3, 4, 5, 6, 11
 _GEOMETRY = slice(7, 11)
 _ONE_SLOPE_PER_CHANNEL = Prelu(2)
-_OF_MEANS, _GEOMETRY_OF_MEANS = (2, 10), slice(5, 10)
-_MEANS = Algorithm.POOLING_AVG_INCLUDE_PADDING, Algorithm.POOLING_AVG_EXCLUDE_PADDING
+_OF_POOLS, _GEOMETRY_OF_POOLS = (2, 10), slice(5, 10)
+_POOLS = (
+    *(Algorithm.POOLING_AVG_INCLUDE_PADDING, Algorithm.POOLING_AVG_EXCLUDE_PADDING),
+    Algorithm.POOLING_MAX,
+)
+_LEAST = float(np.finfo(np.float32).min)
 
 _FUNCTIONS = {
     Algorithm.LINEAR: Function.LINEAR,
@@ -65,9 +69,9 @@ _FUNCTIONS = {
 
 
 def may_be_by_machine(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
-    """Whether a primitive is a convolution or means that there is machine code for."""
+    """Whether a primitive is a convolution or pool that there is machine code for."""
     if not isinstance(given, SymbolicPrimitive) or given.name != "convolution_forward":
-        return _may_be_means(given)
+        return _may_be_a_pool(given)
     src, weights, bias, dst, attributes = (
         given.arguments[place] for place in (_SRC, _WEIGHTS, _BIAS, _DST, _ATTRIBUTES)
     )
@@ -88,13 +92,13 @@ def may_be_by_machine(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
     )
 
 
-def _may_be_means(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
+def _may_be_a_pool(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
     if not isinstance(given, SymbolicPrimitive) or given.name != "pooling_forward":
         return False
-    algorithm, attributes = (given.arguments[place] for place in _OF_MEANS)
+    algorithm, attributes = (given.arguments[place] for place in _OF_POOLS)
     assert isinstance(attributes, Attributes)
     return (
-        algorithm in _MEANS
+        algorithm in _POOLS
         and given.implementation == "jit:avx512_core"
         and given.threads == 1
         and _is_open(given.src)
@@ -190,7 +194,8 @@ class ByMachine:
             packing: returns a constant in a layout.
         """
         if given.name == "pooling_forward":
-            return _means(sides, sizes(given)[_GEOMETRY_OF_MEANS])
+            is_max = given.arguments[_OF_POOLS[0]] == Algorithm.POOLING_MAX
+            return _pool(sides, sizes(given)[_GEOMETRY_OF_POOLS], is_max=is_max)
         weights = constants[Arg.WEIGHTS].place
         if weights not in self._forms:
             self._forms[weights] = _form(given, constants, packing)
@@ -208,16 +213,21 @@ class ByMachine:
         return starter(form.functions, told, form.constants)
 
 
-def _means(sides: tuple[Value, Value], geometry: tuple[Any, ...]) -> Start | None:
+def _pool(sides: tuple[Value, Value], geometry: tuple[Any, ...], *, is_max: bool) -> Start | None:
     """What makes the function of source and result; None where oneDNN computes it."""
     steps, window, gaps, pads, behind = geometry
-    if any(pads) or any(behind) or not all(map(_is_channels_last, sides)):
+    if not all(map(_is_channels_last, sides)):
+        return None
+    if not is_max and (any(pads) or any(behind)):
         return None
     source, result = (side.shape for side in sides)
     told = arguments(source, result, Windows(window, steps, gaps, pads, is_depthwise=True))
-    code = functions([Function.QUOTIENT], terms=Terms.PLAIN, has_bias=False)
-    if told is None or code is None or taken_us(told) > MOST_MEANS_US:
+    terms, chain = (Terms.LARGEST, []) if is_max else (Terms.PLAIN, [Function.QUOTIENT])
+    code = functions(chain, terms=terms, has_bias=False)
+    if told is None or code is None or taken_us(told) > MOST_POOLS_US:
         return None
+    if is_max:
+        return starter(code, told, Constants(None, None, None, [], (_LEAST, _LEAST)))
     return starter(code, told, Constants(None, None, None, [(math.prod(window), 0.0)]))
 
 
@@ -262,8 +272,12 @@ def _by_elements(shape: tuple[int, ...]) -> Descriptor:
 
 
 def _is_channels_last(value: Value) -> bool:
-    strides, shape = value.strides, value.shape
-    return strides is not None and same_steps(shape, strides, channels_last_strides(shape))
+    strides, (_, channels, height, width) = value.strides, value.shape
+    row = width * channels
+    if strides == (height * row, 1, row, channels):  # as most are, which is told sooner
+        return True
+    last = channels_last_strides(value.shape)
+    return strides is not None and same_steps(value.shape, strides, last)
 
 
 def _numbers(form: ValueForm) -> Array | None:
