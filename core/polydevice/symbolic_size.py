@@ -185,10 +185,12 @@ class Trace:
         It returns None where a guard does not hold.
         """
         self.is_live = False
-        results = ", ".join(map(_formula, wanted))
+        tuples: dict[str, str] = {}  # text → name: what is alike is made once
+        results = ", ".join(_named(each, tuples) for each in wanted)
         names = "".join(f"{item.name}, " for item in self._inputs)
         lines = ["def formulas(sizes):", *([f"{names} = sizes"] if names else []), "others = []"]
-        lines += [*self.steps, f"return [{results}], others"]
+        lines += [*self.steps, *(f"{name} = {text}" for text, name in tuples.items())]
+        lines.append(f"return [{results}], others")
         for notes in (self.steps, self._known, self._guards, self._named, self._choices):
             notes.clear()  # they take more than what was made
         scope: dict[str, Any] = dict(CALLED)
@@ -251,6 +253,14 @@ def _formula(item: Number | tuple[Number, ...]) -> str:
     if isinstance(item, tuple):
         return f"({''.join(f'{_formula(each)}, ' for each in item)})"
     return item.name if type(item) is SymbolicSize else repr(item)
+
+
+def _named(item: Number | tuple[Number, ...], tuples: dict[str, str]) -> str:
+    """The same; tuples are noted, text → name, and named."""
+    if isinstance(item, tuple):
+        text = f"({''.join(f'{_named(each, tuples)}, ' for each in item)})"
+        return tuples.setdefault(text, f"tuple{len(tuples)}")
+    return _formula(item)
 
 
 def _refuse_another(*traces: Trace) -> None:

@@ -86,6 +86,16 @@ def test_formulas_give_what_other_sizes_give(function):
     assert filled >= 3
 
 
+def test_tuples_that_are_alike_are_made_once():
+    with tracing() as trace:
+        size, other = trace.input(3), trace.input(4)
+        shape = (size, 8, other)
+        formulas = trace.formulas([(shape, 2), (size, 8, other), (other, 8, size), (5, 6)])
+    found, _ = formulas([30, 40])
+    assert found == [((30, 8, 40), 2), (30, 8, 40), (40, 8, 30), (5, 6)]
+    assert found[0][0] is found[1]
+
+
 def test_what_serves_1_as_well_guards_nothing():
     with tracing() as trace:
         size, other = trace.input(1), trace.input(1)

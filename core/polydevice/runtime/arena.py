@@ -6,7 +6,23 @@ import bisect
 import itertools
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
+
+
+class Lived(Protocol):
+    """What has a life; see `Life`."""
+
+    @property
+    def first(self) -> int:
+        """Number of the first step that uses it."""
+
+    @property
+    def last(self) -> int:
+        """Number of the last one."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Its size."""
 
 
 class Life(NamedTuple):
@@ -23,7 +39,7 @@ class Life(NamedTuple):
     size_bytes: int
 
 
-def place_in_one(lives: Sequence[Life], alignment: int) -> tuple[list[int], int]:
+def place_in_one(lives: Sequence[Lived], alignment: int) -> tuple[list[int], int]:
     """Place pieces in one block of memory.
 
     Walks the steps in order and puts each new piece into the smallest free gap that holds it.
@@ -37,11 +53,14 @@ def place_in_one(lives: Sequence[Life], alignment: int) -> tuple[list[int], int]
     """
     offsets = [0] * len(lives)
     alive: list[tuple[int, int, int]] = []  # (offset, end, last step), by offset
-    total = 0
-    for number in sorted(range(len(lives)), key=lambda n: (lives[n].first, -lives[n].size_bytes)):
-        first, last, size_bytes = lives[number]
-        alive = [block for block in alive if block[2] >= first]
-        size = -(-max(size_bytes, 1) // alignment) * alignment
+    total, now = 0, -1
+    order = [(life.first, -life.size_bytes, number) for number, life in enumerate(lives)]
+    for _, _, number in sorted(order):
+        life = lives[number]
+        if life.first > now:
+            now = life.first
+            alive = [block for block in alive if block[2] >= now]
+        size = -(-max(life.size_bytes, 1) // alignment) * alignment
         best: tuple[int, int] | None = None  # (gap, offset)
         cursor = 0
         for offset, end, _ in alive:
@@ -51,7 +70,7 @@ def place_in_one(lives: Sequence[Life], alignment: int) -> tuple[list[int], int]
             cursor = max(cursor, end)
         place = cursor if best is None else best[1]
         offsets[number] = place
-        bisect.insort(alive, (place, place + size, last))
+        bisect.insort(alive, (place, place + size, life.last))
         total = max(total, place + size)
     return offsets, total
 

@@ -29,6 +29,7 @@ from polydevice_cpu.plan.building.decisions import Decisions, Unlike
 from polydevice_cpu.plan.building.sizes import Sized, Sizes
 from polydevice_cpu.plan.building.weights import WeightStore
 from polydevice_cpu.plan.filling.template import PlanTemplate
+from polydevice_cpu.plan.garbage import collected_later
 from polydevice_cpu.plan.plan import Plan, PlanParts
 from polydevice_cpu.plan.settling import Settling
 from polydevice_cpu.plan.step import PrimitiveStep, TailStep
@@ -293,11 +294,12 @@ class RequestPlans:
 
     def bound(self, shapes: Shapes) -> BoundPlan:
         """Return the bound plan for these input shapes."""
-        plan = self.compiled.plan(shapes)
-        alone = partial(self.compiled.plan_alone, plan, shapes)
-        return self.bindings.get(
-            plan, lambda: BoundPlan(plan, self.context, self._workspace, alone)
-        )
+        with collected_later():
+            plan = self.compiled.plan(shapes)
+            alone = partial(self.compiled.plan_alone, plan, shapes)
+            return self.bindings.get(
+                plan, lambda: BoundPlan(plan, self.context, self._workspace, alone)
+            )
 
     def infer(self, inputs: Sequence[Array]) -> list[Array]:
         """Run once on these values; the outputs are new arrays.

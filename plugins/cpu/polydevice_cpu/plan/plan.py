@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from polydevice.runtime import follower
-from polydevice.runtime.arena import Life, place_in_one
+from polydevice.runtime.arena import place_in_one
 from polydevice.runtime.layer_times import LayerTimes
 from polydevice.tensor import TensorDesc
 from polydevice_cpu.onednn.engine import ALIGNMENT_BYTES
@@ -123,8 +123,7 @@ class Plan:
     @staticmethod
     def _place(storages: Sequence[Storage]) -> int:
         """Give every storage its place in the arena; return the arena's size in bytes."""
-        lives = [Life(each.first, each.last, each.size_bytes) for each in storages]
-        offsets, size = place_in_one(lives, ALIGNMENT_BYTES)
+        offsets, size = place_in_one(storages, ALIGNMENT_BYTES)
         for storage, offset in zip(storages, offsets, strict=True):
             storage.offset_bytes = offset
         return size

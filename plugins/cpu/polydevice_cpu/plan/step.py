@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -59,10 +59,15 @@ class Piece:
 
 
 class Strip(NamedTuple):
-    """A piece, and the first position that it computes. Positions follow each other in memory."""
+    """A piece, and the first position that it computes. Positions follow each other in memory.
+
+    Attributes:
+        behind: how many bytes lie before that position, for each of the piece's layouts.
+    """
 
     piece: Piece
     start: int
+    behind: tuple[int, ...]
 
 
 class Block(NamedTuple):
@@ -99,7 +104,7 @@ class PrimitiveStep:
     primitive: Primitive
     arguments: dict[int, Value]
     outputs: tuple[int, ...]
-    sums: list[Sum] = field(default_factory=list)
+    sums: Sequence[Sum] = ()
     layers: tuple[str, ...] = ()
     """Names of the nodes that were fused, in order; empty for one node or none."""
     strips: tuple[Strip, ...] = ()
@@ -116,7 +121,7 @@ class PrimitiveStep:
     def scratchpad_bytes(self) -> int:
         """What it takes of a request's scratchpad: the primitives' own use, and copies."""
         if self.strips:
-            return max(piece.primitive.scratchpad_bytes for piece, _ in self.strips)
+            return max(strip.piece.primitive.scratchpad_bytes for strip in self.strips)
         if self.blocks:
             copied = max(sum(self.copied(block)) for block in self.blocks)
             return copied + max(block.primitive.scratchpad_bytes for block in self.blocks)

@@ -60,7 +60,7 @@ class StripCalls:
         """
         key = (*constants, scratchpad, *[(index, layout.key) for index, layout in whole])
         found: list[Part] = []
-        for piece, start in strips:
+        for piece, _, behind in strips:
             known = self._made.get(piece)
             if known is None:
                 known = self._made[piece] = {}
@@ -71,10 +71,7 @@ class StripCalls:
                 call = _prepared(piece, constants, whole, scratchpad)
                 if all(layout.key is not None for _, layout in whole):
                     known[key] = call
-            behind = [start * size for size in piece.position_bytes]
-            if whole:
-                behind += [0] * len(whole)
-            found.append((*call, behind))
+            found.append((*call, (*behind, *[0] * len(whole)) if whole else behind))
         return found
 
 

@@ -41,7 +41,7 @@ def accumulate(steps: Sequence[Step]) -> None:
             del step.arguments[sum_.argument]
             step.arguments[Arg.DST].storage.share(operand.storage)
             break
-        step.sums.clear()  # they hold what planned them
+        step.sums = ()  # they hold what planned them
 
 
 def _may_be_overwritten(

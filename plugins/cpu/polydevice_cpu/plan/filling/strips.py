@@ -200,7 +200,8 @@ class Strips:
                 ):
                     least = 2 * length
                     break
-                strips.append(Strip(piece, start))
+                behind = tuple([start * size for size in piece.position_bytes])
+                strips.append(Strip(piece, start, behind))
             else:
                 return tuple(strips)
         return ()
