@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from polydevice.dtype import ElementType
-from polydevice.errors import ShapeError
+from polydevice.errors import ElementTypeError, ShapeError
 from polydevice.ops.slice import Slice, SliceScatter, StridedSlice, sliced_size
 from polydevice.shape import Dim, Shape, bounds
 from polydevice.tensor import TensorDesc, desc_of
@@ -264,3 +264,21 @@ def test_slice_scatter(device, shape, start, stop, step, axes):
     inputs = [x, updates, ints(start), ints(stop), ints(step)]
     inputs += [] if axes is None else [ints(axes)]
     check(openvino_case(SliceScatter(), *inputs, constants={2, 3, 4, 5}), device)
+
+
+@pytest.mark.parametrize(
+    ("op", "before"),
+    [
+        (Slice(), 1),
+        (SliceScatter(), 2),
+        (StridedSlice(begin_mask=(0,), end_mask=(0,)), 1),
+    ],
+)
+def test_limits_that_are_no_integers_are_refused(op, before):
+    inputs = [np.zeros(4, np.float32), np.zeros(1, np.float32)][:before]
+    limits = [ints([value]) for value in (1, 2, 1)]
+    op.check_inputs([desc_of(array) for array in inputs + limits])
+    for place in range(3):
+        given = [each.astype(np.float32) if n == place else each for n, each in enumerate(limits)]
+        with pytest.raises(ElementTypeError, match="takes integers there"):
+            op.check_inputs([desc_of(array) for array in inputs + given])

@@ -122,6 +122,7 @@ class StridedSlice(Op):
     ellipsis_mask: tuple[int, ...] = attribute(default=())
     shape_arithmetic = True
     strings_at = (0,)
+    integers_at = (1, 2, 3)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the size of each range; unknown where its limits are."""
@@ -243,6 +244,7 @@ class Slice(Op):
 
     shape_arithmetic = True
     strings_at = (0,)
+    integers_at = (1, 2, 3, 4)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the size of each range; unknown where its limits are."""
@@ -280,6 +282,7 @@ class SliceScatter(Op):
     """
 
     strings_at = (0, 1)
+    integers_at = (2, 3, 4, 5)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return shape and type of x."""
