@@ -13,6 +13,8 @@ from polydevice.ops.grid_sample import GridMode, GridPadding, GridSample
 from polydevice.shape import Dim, Shape
 from polydevice.tensor import TensorDesc
 from polydevice.testing.op_case import OpCase
+from polydevice_cpu.implement import run
+from tests.cpu import models
 from tests.ops.check import check
 from tests.ops.openvino_oracle import openvino_case
 
@@ -58,6 +60,28 @@ def test_a_position_that_is_no_number_reads_nothing(device):
     x = np.ones((1, 1, 2, 2), np.float32)
     grid = np.float32([[[[np.nan, 0], [np.inf, 0], [-1e30, 1e30], [0, 0]]]])
     check(OpCase(GridSample(), [x, grid], [np.float32([[[[0, 0, 0, 1]]]])]), device)
+
+
+@pytest.mark.parametrize("padding", ["zeros", "border"])
+@pytest.mark.parametrize("align", [0, 1])
+@pytest.mark.parametrize("large", [np.inf, 3e38])
+def test_planes_of_infinities_and_of_numbers_next_to_them(large, align, padding):
+    """Depths of nothing, and masks; a difference of two would be no number, or infinite."""
+    x = np.full((1, 2, 5, 4), large, np.float32)
+    x[:, :, 0], x[:, 1] = -large, -x[:, 1]
+    grid = RNG.uniform(-1.4, 1.4, (1, 6, 9, 2)).astype(np.float32)
+    grid[..., 1] = np.where(grid[..., 1] > 0, grid[..., 1] / 2, -0.95)  # one sign for each point
+    attributes = {"mode": "bilinear", "padding_mode": padding, "align_corners": align}
+    model = models.build(
+        [("GridSample", ["x", "grid"], ["y"], attributes)],
+        {"x": list(x.shape), "grid": list(grid.shape)},
+        ["y"],
+        {},
+    )
+    (answer,) = models.answer(model, {"x": x, "grid": grid})
+    assert not np.isnan(answer).all()
+    (y,) = run(GridSample.from_onnx(attributes, 16), [x, grid])
+    np.testing.assert_allclose(y, answer, rtol=1e-5)
 
 
 def test_unknown_sizes():

@@ -30,17 +30,20 @@ _ARGUMENTS = np.dtype(
 )
 
 # size_t loop(_ARGUMENTS* rdi): 0. r8, r9: positions across and down; r10: planes; r11: result;
-# ymm0, ymm1: how far behind the element before; ymm2: where that lies; ymm4, 8, 9, 10: which of the
-# four elements around a point are inside.
+# ymm0, ymm1: how far behind the element before, ymm11, ymm14: and before the next one; ymm2: where
+# the former lies; ymm4, 8, 9, 10: which of the four elements around a point are inside. Each of them
+# is multiplied by its share: differences of infinities would be no numbers, those of large ones
+# infinite.
 _SAMPLE = bytes.fromhex(
     "f30f1efa5355415441554156"  # endbr64; push rbx; push rbp; push r12; push r13; push r14
     "41574c8b074c8b4f084c8b5710"  # push r15; mov r8, [rdi]; mov r9, [rdi+8]; mov r10, [rdi+16]
     "4c8b5f184c8b67284c8b6f38"  # mov r11, [rdi+24]; mov r12, [rdi+40]; mov r13, [rdi+56]
-    "c4627d587f40c4627d587748"  # vpbroadcastd ymm15, [rdi+64]; vpbroadcastd ymm14, [rdi+72]
+    "c4627d587f40"  # vpbroadcastd ymm15, [rdi+64]
     "c4627d186f50c4627d186754"  # vbroadcastss ymm13, [rdi+80]; vbroadcastss ymm12, [rdi+84]
-    "48837f20000f844e010000"  # image: cmp qword ptr [rdi+32], 0; je end
+    "48837f20000f846b010000"  # image: cmp qword ptr [rdi+32], 0; je end
     "48ff4f2031c9"  # dec qword ptr [rdi+32]; xor ecx, ecx
     "498d4424f84839c1480f47c8"  # points: lea rax, [r12-8]; cmp rcx, rax; cmova rcx, rax
+    "c4627d587748"  # vpbroadcastd ymm14, [rdi+72]
     "c4c17c100488c4c17c100c89"  # vmovups ymm0, [r8+rcx*4]; vmovups ymm1, [r9+rcx*4]
     "c4c17c5dc5c4c1745dcd"  # vminps ymm0, ymm0, ymm13; vminps ymm1, ymm1, ymm13
     "c4c17c5fc4c4c1745fcc"  # vmaxps ymm0, ymm0, ymm12; vmaxps ymm1, ymm1, ymm12
@@ -58,21 +61,23 @@ _SAMPLE = bytes.fromhex(
     "c5edfed3c54ddbc5"  # vpaddd ymm2, ymm2, ymm3; vpand ymm8, ymm6, ymm5
     "c55ddbcfc54ddbd7"  # vpand ymm9, ymm4, ymm7; vpand ymm10, ymm6, ymm7
     "c5dddbe54c89d0498d1c8b"  # vpand ymm4, ymm4, ymm5; mov rax, r10; lea rbx, [r11+rcx*4]
+    "c4c12572d319c4c12572f317"  # vpsrld ymm11, ymm11, 25; vpslld ymm11, ymm11, 23
+    "c5245cf1c5245cd8"  # vsubps ymm14, ymm11, ymm1; vsubps ymm11, ymm11, ymm0
     "488b57304c637740"  # mov rdx, [rdi+48]; movsxd r14, dword ptr [rdi+64]
     "c5e457dbc5d457ed"  # channel: vxorps ymm3, ymm3, ymm3; vxorps ymm5, ymm5, ymm5
     "c5fc28f4c4e24d921c90"  # vmovaps ymm6, ymm4; vgatherdps ymm3, [rax+ymm2*4], ymm6
     "c57c29c6c4e24d926c9004"  # vmovaps ymm6, ymm8; vgatherdps ymm5, [rax+ymm2*4+4], ymm6
-    "c5d45cebc4e255b8d8"  # vsubps ymm5, ymm5, ymm3; vfmadd231ps ymm3, ymm5, ymm0
+    "c4c16459dbc4e255b8d8"  # vmulps ymm3, ymm3, ymm11; vfmadd231ps ymm3, ymm5, ymm0
     "4a8d2cb0c5d457ed"  # lea rbp, [rax+r14*4]; vxorps ymm5, ymm5, ymm5
     "c5c457ffc57c29ce"  # vxorps ymm7, ymm7, ymm7; vmovaps ymm6, ymm9
     "c4e24d926c9500c57c29d6"  # vgatherdps ymm5, [rbp+ymm2*4], ymm6; vmovaps ymm6, ymm10
-    "c4e24d927c9504c5c45cfd"  # vgatherdps ymm7, [rbp+ymm2*4+4], ymm6; vsubps ymm7, ymm7, ymm5
-    "c4e245b8e8c5d45ceb"  # vfmadd231ps ymm5, ymm7, ymm0; vsubps ymm5, ymm5, ymm3
+    "c4e24d927c9504c4c15459eb"  # vgatherdps ymm7, [rbp+ymm2*4+4], ymm6; vmulps ymm5, ymm5, ymm11
+    "c4e245b8e8c4c16459de"  # vfmadd231ps ymm5, ymm7, ymm0; vmulps ymm3, ymm3, ymm14
     "c4e255b8d9c5fc111b"  # vfmadd231ps ymm3, ymm5, ymm1; vmovups [rbx], ymm3
-    "4c01e84a8d1ca348ffca7596"  # add rax, r13; lea rbx, [rbx+r12*4]; dec rdx; jnz channel
-    "4883c1084c39e10f82d4feffff4989c2"  # add rcx, 8; cmp rcx, r12; jb points; mov r10, rax
+    "4c01e84a8d1ca348ffca7593"  # add rax, r13; lea rbx, [rbx+r12*4]; dec rdx; jnz channel
+    "4883c1084c39e10f82b7feffff4989c2"  # add rcx, 8; cmp rcx, r12; jb points; mov r10, rax
     "488b4730490fafc44d8d1c83"  # mov rax, [rdi+48]; imul rax, r12; lea r11, [r11+rax*4]
-    "4f8d04a04f8d0ca1e9a7feffff"  # lea r8, [r8+r12*4]; lea r9, [r9+r12*4]; jmp image
+    "4f8d04a04f8d0ca1e98afeffff"  # lea r8, [r8+r12*4]; lea r9, [r9+r12*4]; jmp image
     "31c0c5f877415f415e415d"  # end: xor eax, eax; vzeroupper; pop r15; pop r14; pop r13
     "415c5d5bc3"  # pop r12; pop rbp; pop rbx; ret
 )

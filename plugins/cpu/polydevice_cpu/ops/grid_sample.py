@@ -89,7 +89,11 @@ def _sampled(op: GridSample, x: Array, points: Array) -> Array | None:
     if op.padding_mode is GridPadding.BORDER:
         for at, size in ((across, x.shape[3]), (down, x.shape[2])):
             np.fmax(np.fmin(at, np.float32(size - 1), out=at), np.float32(0), out=at)
-    return sample(np.ascontiguousarray(x, np.float32), across, down)
+    sampled = sample(np.ascontiguousarray(x, np.float32), across, down)
+    if op.padding_mode is GridPadding.BORDER and sampled is not None and sampled.size:
+        # At the first element the next one counts nothing, which infinities must not tell.
+        return None if np.isnan(sampled.max()) else sampled
+    return sampled
 
 
 def _positions(op: GridSample, at: Array, size: int) -> Array:
