@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import onnx
 import onnx.reference
@@ -197,6 +199,29 @@ def test_roi_align_of_a_huge_region_is_bounded(device):
     ]
     # nearly all of its samples lie outside the image, where they are 0
     check(OpCase(op, inputs, [np.zeros((1, 1, 1, 1), np.float32)], tolerance=(0, 1e-6)), device)
+
+
+@pytest.mark.parametrize("ratio", [3, 40])
+def test_many_samples_take_little_memory(ratio):
+    """Of planes that rise evenly, the average of a bin is what lies in its middle."""
+    op = ROIAlign(
+        pooled_h=24, pooled_w=20, sampling_ratio=ratio, spatial_scale=1.0, mode=RoiMode.AVG
+    )
+    down, across = np.mgrid[:50, :60].astype(np.float32)
+    x = np.stack([down, across, 2 * down - across])[np.newaxis]
+    rois = np.concatenate([RNG.uniform(1, 9, (50, 2)), RNG.uniform(20, 48, (50, 2))], 1)
+    tracemalloc.start()
+    try:
+        (y,) = run(op, [x, rois.astype(np.float32), np.zeros(50, np.int64)])
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 64 << 20
+    left, top, right, bottom = rois.T[:, :, np.newaxis]
+    rows = (top + (np.arange(24) + 0.5) * (bottom - top) / 24)[:, :, np.newaxis]
+    columns = (left + (np.arange(20) + 0.5) * (right - left) / 20)[:, np.newaxis]
+    want = np.stack(np.broadcast_arrays(rows, columns, 2 * rows - columns), 1)
+    np.testing.assert_allclose(y, want, rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("ratio", [0, 2])

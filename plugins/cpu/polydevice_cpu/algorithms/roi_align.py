@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -14,8 +15,8 @@ MAX_COORDINATE = 1e9
 """Regions further away than this are nonsense, and would overflow an integer index."""
 
 REGIONS, NUMBERS = 64, 1 << 20
-"""Regions computed at once: their results stay in a core's cache, and their weights are this many
-numbers at most. All of 1,000 with 256 channels at once take 57 ms, so 45."""
+"""Regions computed at once: their results stay in a core's cache, and their weights, or samples,
+are this many numbers at most. All of 1,000 with 256 channels at once take 57 ms, so 45."""
 
 ONE_THREAD = 1 << 18
 """Multiplications of a product that OpenBLAS leaves to one thread. Two of them wait for each other
@@ -51,11 +52,20 @@ class Regions(NamedTuple):
     ratio: int
     """Samples per bin and axis; 0 takes one per element."""
 
+    @property
+    def points(self) -> int:
+        """Samples of a region, where all have as many."""
+        return math.prod(self.pooled) * self.ratio**2
+
     def blocks(self, sizes: tuple[int, int]) -> list[tuple[slice, Regions]]:
         """Cut them into those that are computed at once, of images of these sizes."""
+        return self.blocks_of(max(self.pooled) * (max(sizes) + self.ratio))
+
+    def blocks_of(self, each: int) -> list[tuple[slice, Regions]]:
+        """Cut them into those that are computed at once, of which each needs so many numbers."""
         return [
             (cut, Regions(self.images[cut], self.starts[cut], self.extents[cut], *self[3:]))
-            for cut in _cuts(len(self.images), max(self.pooled) * (max(sizes) + self.ratio))
+            for cut in _cuts(len(self.images), each)
         ]
 
 
@@ -149,7 +159,8 @@ def averages(x: Array, regions: Regions) -> Array:
     """
     channels, height, width = x.shape[1:]
     y = np.empty((len(regions.images), channels, *regions.pooled), np.float32)
-    if channels <= FEW_CHANNELS and regions.ratio and _average_samples(x, regions, y):
+    are_few = channels <= FEW_CHANNELS and 0 < regions.points * channels <= NUMBERS
+    if are_few and _average_samples(x, regions, y):
         return y
     maps = np.moveaxis(x, 1, -1)
     read = np.minimum(np.abs(regions.extents) + 1, (width, height)).prod(axis=1).sum()
@@ -167,7 +178,7 @@ def _average_samples(x: Array, regions: Regions, y: Array) -> bool:
     """Write the averages of samples taken one by one to y; False where no code takes them so."""
     (rows, columns), ratio = regions.pooled, regions.ratio
     images = np.ascontiguousarray(x, np.float32)
-    for cut, part in regions.blocks((x.shape[2], x.shape[3])):
+    for cut, part in regions.blocks_of(max(regions.points * x.shape[1], 1)):
         down, across = (
             _positions(part.starts[:, axis], part.extents[:, axis], bins * ratio, size)
             for axis, bins, size in ((1, rows, x.shape[2]), (0, columns, x.shape[3]))
