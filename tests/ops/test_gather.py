@@ -157,6 +157,12 @@ def test_gather_nd(device, shape, indices, batch, opset):
     check(openvino_case(op, values(shape), index, opset=opset), device)
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 0), (2, 3, 0, 4)])
+def test_gather_nd_of_rows_without_elements(shape):
+    (y,) = run(GatherND(), [np.zeros(shape, np.float32), np.array([[0, 1], [1, 2], [1, 0]])])
+    assert y.shape == (3, *shape[2:])
+
+
 @pytest.mark.parametrize("op", [GatherElements(axis=0), GatherND()])
 def test_an_index_outside_is_refused(op):
     for bad in (5, -6):

@@ -39,6 +39,22 @@ def test_range_of_fractions(device, start, stop, step):
     check(openvino_case(op, *inputs, constants=True), device)
 
 
+@pytest.mark.parametrize(
+    ("start", "stop", "step"),
+    [
+        (0, 2**62 + 1, 2**61),
+        (-(2**63), 2**63 - 1, 2**62),
+        (2**63 - 3, 2**63 - 1, 2),
+        (2**62, -(2**62) - 1, -(2**61)),
+    ],
+)
+def test_range_of_large_numbers(device, start, stop, step):
+    """f64, with which NumPy counts, has 53 bits."""
+    inputs = [np.array(v, np.int64) for v in (start, stop, step)]
+    expected = np.array(range(start, stop, step), np.int64)
+    check(OpCase(Range(output_type=ElementType.i64), inputs, [expected], constants=True), device)
+
+
 def test_range_cuts_to_integers_first(device):
     inputs = [np.array(v, np.float32) for v in (1.9, 7.2, 2.5)]
     op = Range(output_type=ElementType.i32)

@@ -152,3 +152,12 @@ def test_rows_of_any_width_by_several_coordinates(reduction, row, coordinates):
         one = [each[:, 1:2, 5:6] for each in inputs[:3]]
         (alone,) = run(column, [*one, np.array(0)])
         np.testing.assert_allclose(found[:, 1:2, 5:6], alone, rtol=1e-4)
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+def test_strings_take_the_places_of_others(rank):
+    x = np.array(["a", "b", "c", "d"], object).reshape((4,) if rank == 1 else (2, 2))
+    index = np.array([[3], [0]] if rank == 1 else [[1, 1], [0, 0]])
+    (y,) = run(ScatterNDUpdate(), [x, index, np.array(["last", "first"], object)])
+    assert y.reshape(-1).tolist() == ["first", "b", "c", "last"]
+    assert x.reshape(-1).tolist() == ["a", "b", "c", "d"]

@@ -85,7 +85,7 @@ def gather_nd(op: GatherND, x: Array, indices: Array) -> Array:
     if not batch and count > 1 and not x.dtype.hasobject:
         places = counted_places(indices, x.shape[:count])
         if places is not None:  # half the time of the way below
-            return x.reshape(-1, *x.shape[count:]).take(places, 0)
+            return x.reshape(math.prod(x.shape[:count]), *x.shape[count:]).take(places, 0)
     outer = indices.shape[batch:-1]
     coordinates = tuple(
         checked_index("GatherND", indices[..., i], x.shape[batch + i]) for i in range(count)
