@@ -30,10 +30,9 @@ _ARGUMENTS = np.dtype(
 )
 
 # size_t loop(_ARGUMENTS* rdi): 0. r8, r9: positions across and down; r10: planes; r11: result;
-# ymm0, ymm1: how far behind the element before, ymm11, ymm14: and before the next one; ymm2: where
-# the former lies; ymm4, 8, 9, 10: which of the four elements around a point are inside. Each of them
-# is multiplied by its share: differences of infinities would be no numbers, those of large ones
-# infinite.
+# ymm0, ymm1: how far behind the element before, and ymm11, ymm14 before the next one; ymm2: where
+# the former lies; ymm4, 8, 9, 10: which of the four elements around a point are inside. Each is
+# multiplied by its share: to add a part of a difference gives no number between infinities.
 _SAMPLE = bytes.fromhex(
     "f30f1efa5355415441554156"  # endbr64; push rbx; push rbp; push r12; push r13; push r14
     "41574c8b074c8b4f084c8b5710"  # push r15; mov r8, [rdi]; mov r9, [rdi+8]; mov r10, [rdi+16]

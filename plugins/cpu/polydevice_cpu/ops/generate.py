@@ -12,7 +12,6 @@ from polydevice.ops.generate import Eye, NegativeIndices, OneHot, Range, Range1,
 from polydevice.shape import normalize_axis
 from polydevice_cpu.implement import implements
 
-
 EXACT = 1 << 53
 """Up to here NumPy, which divides in f64, counts the elements of a range right."""
 
