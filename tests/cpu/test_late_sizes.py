@@ -10,6 +10,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from polydevice.errors import BlobError, DeviceMemoryError
+from polydevice_cpu.onednn.library import library
+from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.compiled import CompiledNetwork
 from tests.cpu.loading import load
 
@@ -342,3 +344,28 @@ def test_experts_are_planned_each_by_itself(core):
         for counts in ((1, 3, 2), (2, 1, 3), (3, 2, 1), (2, 2, 2)):
             infer(*counts)
     assert not made
+
+
+@pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
+def test_closing_waits_for_a_part_whose_plan_is_being_replaced(core, monkeypatch):
+    monkeypatch.setattr(settling, "RUNS", 2)
+    begun, may_end = threading.Event(), threading.Event()
+    original = CompiledNetwork._replace
+
+    def slow(self, *arguments):
+        begun.set()
+        may_end.wait(10)
+        original(self, *arguments)
+
+    monkeypatch.setattr(CompiledNetwork, "_replace", slow)
+    executable = load(core, experts(3, 1), CPU_THREADS_NUM=1)
+    request, rng = executable.create_infer_request(), np.random.default_rng(13)
+    for _ in range(100):
+        request.infer({"x": rng.normal(size=(40, 6)).astype(np.float32)})
+        if begun.is_set():
+            break
+    assert begun.wait(10)
+    threading.Timer(0.2, may_end.set).start()
+    executable.close()
+    assert may_end.is_set()
+    assert not [t for t in threading.enumerate() if t.name == "polydevice-cpu-settling"]

@@ -317,6 +317,6 @@ def test_closed_networks_settle_nothing(core, monkeypatch):
         request.infer({"x": image(0, 1, 16, 8, width)})
     plan = executable.latest_plan()
     executable.close()
-    executable.compiled._settling.note(((1, 16, 8, 20),), plan)
+    executable.compiled._settling.note(((1, 16, 8, 20),), plan, executable.compiled._replace)
     assert not plan.is_final
     assert not [t for t in threading.enumerate() if t.name == "polydevice-cpu-settling"]

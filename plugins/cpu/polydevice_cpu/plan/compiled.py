@@ -77,6 +77,7 @@ class CompiledNetwork:
         bodies: BodyStore | None = None,
         again: Callable[[], Network] | None = None,
         share: int = 1,
+        settling: Settling | None = None,
     ) -> None:
         """Begin without plans.
 
@@ -88,6 +89,7 @@ class CompiledNetwork:
             bodies: what is compiled of bodies of operations; None for none yet.
             again: makes the network again, from what is kept anyway; None where it is kept.
             share: how many parts of a network share what plans may take.
+            settling: of the network that this is a part of.
         """
         self._network: Network | None = network
         self._again = again
@@ -101,7 +103,7 @@ class CompiledNetwork:
         self.plans = PlanCache[Plan](self.plans_bytes, LEAST_BYTES // share)
         shapes = [parameter.output.shape for parameter in network.parameters]
         self.templates = Templates[Plan](shapes, patience=PATIENCE)
-        self._settling = Settling(self._replace)
+        self._settling = Settling() if settling is None else settling
 
     @property
     def network(self) -> Network:
@@ -139,7 +141,7 @@ class CompiledNetwork:
         """
         plan = self.plans.get(shapes, lambda: self._make(shapes))
         if not plan.is_final:
-            self._settling.note(shapes, plan)
+            self._settling.note(shapes, plan, self._replace)
         return plan
 
     def _replace(self, shapes: Shapes, plan: Plan, made: Plan) -> None:
@@ -165,7 +167,8 @@ class CompiledNetwork:
     def _in_one_thread(self) -> CompiledNetwork:
         settings = replace(self.settings, threads=1)
         return CompiledNetwork(
-            self.network, settings, self.weights, self.memory, self.bodies, self._again
+            *(self.network, settings, self.weights, self.memory, self.bodies, self._again),
+            settling=self._settling,
         )
 
     def _make(self, shapes: Shapes) -> Plan:
@@ -231,7 +234,9 @@ class CompiledNetwork:
 
     def _part(self, network: Network, share: int = 1) -> CompiledNetwork:
         return CompiledNetwork(
-            network, self.settings, self.weights, self.memory, self.bodies, share=share
+            *(network, self.settings, self.weights, self.memory, self.bodies),
+            share=share,
+            settling=self._settling,
         )
 
     def body(self, network: Network) -> CompiledNetwork:

@@ -23,17 +23,19 @@ Replace = Callable[[Shapes, Plan, Plan], None]
 
 
 class Settling:
-    """Of one network. One thread works at a time, and ends when there is nothing to do."""
+    """Of one network and all its parts, which are closed together.
 
-    def __init__(self, replace: Replace) -> None:
+    One thread works at a time, and ends when there is nothing to do.
+    """
+
+    def __init__(self) -> None:
         """Begin without anything to do."""
-        self._replace = replace
         self._lock = Lock()
-        self._jobs: deque[tuple[Shapes, Plan, Callable[[], Plan | None]]] = deque()
+        self._jobs: deque[tuple[Shapes, Plan, Callable[[], Plan | None], Replace]] = deque()
         self._thread: threading.Thread | None = None
         self._is_stopped = False
 
-    def note(self, shapes: Shapes, plan: Plan) -> None:
+    def note(self, shapes: Shapes, plan: Plan, replace: Replace) -> None:
         """Take notice of an inference with a plan that is not final."""
         plan.runs += 1
         if plan.runs < RUNS:
@@ -42,7 +44,7 @@ class Settling:
             whole, plan.whole = plan.whole, None
             if whole is None or self._is_stopped:
                 return
-            self._jobs.append((shapes, plan, whole))
+            self._jobs.append((shapes, plan, whole, replace))
             if self._thread is None:
                 self._thread = start_thread(self._work, "polydevice-cpu-settling")
                 if self._thread is None:  # the system has no more: strips stay
@@ -64,12 +66,12 @@ class Settling:
                 if not self._jobs:
                     self._thread = None
                     return
-                shapes, plan, whole = self._jobs.popleft()
+                shapes, plan, whole, replace = self._jobs.popleft()
             try:
                 made = whole()
                 if made is not None:
                     made.compile()
-                    self._replace(shapes, plan, made)
+                    replace(shapes, plan, made)
             except Exception as error:  # noqa: BLE001 - strips stay, which are right
                 _log.info("the plan for inputs of shapes %s stays in strips: %s", shapes, error)
             plan.is_final = True
