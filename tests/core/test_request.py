@@ -214,6 +214,20 @@ def test_busy_request_refuses_disturbance(executable, x):
     assert request.wait() is StatusCode.OK
 
 
+def test_a_request_that_closing_waits_for_is_of_a_closed_network(executable, x):
+    request = executable.create_infer_request()
+    with request._busy:
+        closing = threading.Thread(target=executable.close)
+        closing.start()
+        while not executable._closed:
+            time.sleep(0.001)
+        with pytest.raises(DeviceError, match="is closed"):
+            request.infer({"x": x})
+        with pytest.raises(DeviceError, match="is closed"):
+            request.start_async({"x": x})
+    closing.join()
+
+
 def test_idle_requests(executable, x):
     executable.gate = threading.Event()
     assert executable.get_idle_request_id() == 0

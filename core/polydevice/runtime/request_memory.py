@@ -231,6 +231,7 @@ class RequestMemory:
             raise self._busy_error()
 
     def _busy_error(self) -> RequestBusyError:
+        self.executable.check_open()  # who closes it takes requests for a moment, to wait for them
         return RequestBusyError(
             f"a request of {self.executable.name!r} is running; wait() for it, or use another "
             "request of the network's `requests`"
