@@ -114,6 +114,15 @@ def test_linear_quantisation_is_written(kind, per_axis, zero, rng):
     np.testing.assert_allclose(floats, back, rtol=1e-5, atol=1e-5)
 
 
+def test_a_scale_for_each_of_no_channels_is_written():
+    x = Node("x", Parameter(ElementType.u8, Shape([2, 0, 5])))
+    scales = constant("s", np.zeros(0, np.float32)), constant("z", np.zeros(0, np.uint8))
+    wide = Node("d", DequantizeLinear(axis=1), [n.output for n in (x, *scales)])
+    network = Network("m", [x], [Node("r", Result(), [wide.output])])
+    (result,) = read_ir(*ir_bytes(network)).results
+    assert result.inputs[0].shape == Shape([2, 0, 5])
+
+
 @pytest.mark.parametrize("kind", [ElementType.u8, ElementType.i4])
 def test_blockwise_quantisation_is_written_as_arithmetic(kind, rng):
     """A scale per block of a row, the last of which may be short; OpenVINO computes the rest."""

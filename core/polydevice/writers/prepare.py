@@ -95,7 +95,7 @@ def _write_dequantise(network: Network, node: Node, op: DequantizeLinear) -> Non
         array = port.node.constant
         if array is None:
             return
-        shape = [1] * x.desc.rank if array.size > 1 else []
+        shape = [1] * x.desc.rank if array.size != 1 else []
         if shape:
             shape[op.axis] = -1
         numbers.append(array.reshape(shape))
