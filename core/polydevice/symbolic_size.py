@@ -29,9 +29,7 @@ Number = Any
 
 _OPEN, _CLOSE = "\ue000", "\ue001"
 """Around the name of a size in a text; characters for private use."""
-
 _NAMED = re.compile(f"{_OPEN}(.*?){_CLOSE}")
-
 _COMPUTED = re.compile(r"t\d+ = ")
 
 Formulas = Callable[[Sequence[int]], "tuple[list[Number], list[int]] | None"]
@@ -175,7 +173,7 @@ class Trace:
         if self.is_live:
             name = f"f{len(self._functions)}"
             self._functions[name] = function, found
-            arguments = ", ".join(map(_formula, sizes))
+            arguments = ", ".join(_named(size, {}) for size in sizes)
             self.steps.append(f"if {name}({arguments}) != {name}_answer: return None")
         return found
 
@@ -248,19 +246,12 @@ def number_of(size: Number) -> Number:
     return size.value if type(size) is SymbolicSize else size
 
 
-def _formula(item: Number | tuple[Number, ...]) -> str:
-    """A number, or several, as they stand in a formula."""
-    if isinstance(item, tuple):
-        return f"({''.join(f'{_formula(each)}, ' for each in item)})"
-    return item.name if type(item) is SymbolicSize else repr(item)
-
-
 def _named(item: Number | tuple[Number, ...], tuples: dict[str, str]) -> str:
-    """The same; tuples are noted, text → name, and named."""
+    """A number as it stands in a formula; tuples are noted, text → name, and named."""
     if isinstance(item, tuple):
         text = f"({''.join(f'{_named(each, tuples)}, ' for each in item)})"
         return tuples.setdefault(text, f"tuple{len(tuples)}")
-    return _formula(item)
+    return item.name if type(item) is SymbolicSize else repr(item)
 
 
 def _refuse_another(*traces: Trace) -> None:

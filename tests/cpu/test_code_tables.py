@@ -10,7 +10,8 @@ import subprocess
 import numpy as np
 import pytest
 
-from polydevice_cpu.algorithms import greedy, sampling, short_rows, suppression
+from polydevice_cpu.algorithms import suppression
+from polydevice_cpu.algorithms.by_machine import greedy, sampling, short_rows
 from polydevice_cpu.ops import grid_sample
 from tests.cpu.loading import load
 from tests.cpu.models import answer, build

@@ -10,9 +10,9 @@ import pytest
 
 from polydevice.processor import machine_code
 from polydevice.processor.machine_code import processor_flags
-from polydevice_cpu.algorithms import window_sums
-from polydevice_cpu.algorithms.window_code import LONGEST, Function, Terms, kernel
-from polydevice_cpu.algorithms.window_sums import Constants, Windows, arguments, starter
+from polydevice_cpu.algorithms.by_machine import window_sums
+from polydevice_cpu.algorithms.by_machine.window_code import LONGEST, Function, Terms, kernel
+from polydevice_cpu.algorithms.by_machine.window_sums import Constants, Windows, arguments, starter
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Attributes, Eltwise, Prelu
 from polydevice_cpu.onednn.constants import Algorithm, Arg

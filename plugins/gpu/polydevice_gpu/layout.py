@@ -17,9 +17,6 @@ from polydevice.symbolic_size import is_symbolic, unlike
 
 Sizes = tuple[int, ...]
 
-TILE_ROWS, TILE_COLUMNS = 8, 32
-"""Of the tiles in which a matrix may lie instead, see `passes/placing/tile_rows.py`."""
-
 
 @dataclass(frozen=True)
 class Layout:

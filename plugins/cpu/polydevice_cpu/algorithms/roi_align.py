@@ -9,7 +9,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.errors import InferenceError
-from polydevice_cpu.algorithms.sampling import FAR, sample
+from polydevice_cpu.algorithms.by_machine.sampling import FAR, sample
 
 MAX_COORDINATE = 1e9
 """Regions further away than this are nonsense, and would overflow an integer index."""

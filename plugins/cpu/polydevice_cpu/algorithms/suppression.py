@@ -10,7 +10,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice_cpu.algorithms.boxes import overlap_more, table_of, table_overlaps
-from polydevice_cpu.algorithms.greedy import keep_greedily
+from polydevice_cpu.algorithms.by_machine.greedy import keep_greedily
 
 BLOCK = 64
 """Boxes judged at once; measured from 100 to 10,000 boxes, 32 and 128 are slower."""

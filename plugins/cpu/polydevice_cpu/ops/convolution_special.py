@@ -14,8 +14,8 @@ from polydevice.ops.convolution_special import (
     binary_weights,
 )
 from polydevice.ops.window import PadType, Window
+from polydevice_cpu.algorithms.by_machine.sampling import FAR, sample
 from polydevice_cpu.algorithms.precision import narrow, widen
-from polydevice_cpu.algorithms.sampling import FAR, sample
 from polydevice_cpu.implement import implements
 from polydevice_cpu.ops.convolution import COLUMN_BYTES, convolution, pad
 

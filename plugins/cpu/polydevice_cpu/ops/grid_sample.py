@@ -12,7 +12,7 @@ from polydevice.dtype import Array
 from polydevice.errors import InferenceError
 from polydevice.ops.grid_sample import GridMode, GridPadding, GridSample
 from polydevice.ops.resampling import cubic_weights
-from polydevice_cpu.algorithms.sampling import FAR, sample
+from polydevice_cpu.algorithms.by_machine.sampling import FAR, sample
 from polydevice_cpu.implement import implements
 
 Taps = tuple[Array, Array]

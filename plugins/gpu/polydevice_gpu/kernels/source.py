@@ -42,8 +42,9 @@ from polydevice_gpu.kernels.pointwise.fragment import (
     user_functions,
     write_functions,
 )
+from polydevice_gpu.kernels.row_tiles import IN_ROW_TILES
 from polydevice_gpu.kernels.target import Target
-from polydevice_gpu.layout import TILE_COLUMNS, TILE_ROWS, Layout, broadcast, collapse
+from polydevice_gpu.layout import Layout, broadcast, collapse
 from polydevice_gpu.ops import Fused
 
 Groups = Sequence[Sequence[int]]
@@ -59,15 +60,6 @@ _INSIDE = (
     "{ if (get_global_id(0) < ITEMS_X) name##_inside(ARGUMENTS); } void name##_inside(PARAMETERS)"
 )
 """Lets those work-items run what follows that are not beyond the end."""
-
-_IN_ROW_TILES = f"""\
-static inline int in_row_tiles(int at, int columns) {{
-    const int row = at / columns, column = at % columns;
-    const int m = row % {TILE_ROWS}, n = column % {TILE_COLUMNS};
-    return (row - m) * columns + (column - n) * {TILE_ROWS} + m * {TILE_COLUMNS} + n;
-}}
-"""
-"""Where an element lies whose matrix lies in tiles; neighbours in a row of a tile stay such."""
 
 _GROUP = 8
 """Work-items of such groups: 4 to 64 are equally fast on PoCL, and few rows have many groups."""
@@ -252,8 +244,8 @@ class Call:
         names = ", ".join(f"c{number}" for number in range(len(groups)))
         at = "(" + (" + ".join(terms) or "0") + ")"
         if value.memory is not None and value.memory.row_tiles:
-            if _IN_ROW_TILES not in self._functions:
-                self.function(_IN_ROW_TILES)
+            if IN_ROW_TILES not in self._functions:
+                self.function(IN_ROW_TILES)
             at = f"in_row_tiles({at}, {value.memory.row_tiles})"
         self.define(**{f"{role}_AT({names})": at})
 

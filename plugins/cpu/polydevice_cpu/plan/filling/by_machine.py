@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, TypeGuard
 import numpy as np
 
 from polydevice.dtype import Array
-from polydevice_cpu.algorithms.window_code import LONGEST, Function, Terms
-from polydevice_cpu.algorithms.window_sums import (
+from polydevice_cpu.algorithms.by_machine.window_code import LONGEST, Function, Terms
+from polydevice_cpu.algorithms.by_machine.window_sums import (
     Constants,
     Windows,
     arguments,

@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 from polydevice.dtype import ElementType
 from polydevice_gpu.graph import GpuGraph, GpuNode, Memory, Place, Value
 from polydevice_gpu.kernels.kernel import Kernel
-from polydevice_gpu.layout import TILE_COLUMNS, TILE_ROWS
+from polydevice_gpu.kernels.row_tiles import TILE_COLUMNS, TILE_ROWS
 from polydevice_gpu.passes.select_kernels import is_whole
 
 _Uses = dict[Memory, list[tuple[GpuNode, int]]]

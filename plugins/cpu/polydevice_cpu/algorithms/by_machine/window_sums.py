@@ -14,7 +14,14 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
-from polydevice_cpu.algorithms.window_code import BLOCK, GIVEN, ROWS, Function, Terms, kernel
+from polydevice_cpu.algorithms.by_machine.window_code import (
+    BLOCK,
+    GIVEN,
+    ROWS,
+    Function,
+    Terms,
+    kernel,
+)
 
 WIDTHS = (8, 4, 1)
 """How many positions of a row are computed at once, where windows do not reach over its ends."""
