@@ -133,9 +133,9 @@ def _run(
         stdin=subprocess.DEVNULL,
         start_new_session=True,
     )
-    before = Journal.read(path).lost
-    size, changed = path.stat().st_size, time.monotonic()  # not the file's time: clocks are set
     try:
+        before = Journal.read(path).lost
+        size, changed = path.stat().st_size, time.monotonic()  # not the file's time: clocks are set
         while process.poll() is None:
             time.sleep(_LOOK_S)
             journal = Journal.read(path)
