@@ -200,9 +200,7 @@ class RequestMemory:
                 continue
             if copy and (array is value or array.base is not None):
                 array = array.copy()
-            blob = Blob.__new__(Blob)  # as_array() has checked all that Blob() would
-            blob.array, blob.element_type = array, port.element_type
-            changes.append((port.name, blob))
+            changes.append((port.name, port.blob(array)))
         bind, copies = self.runner.bind, self.runner.copies_input
         for name, blob in changes:
             if not copies(blob):

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 from polydevice.symbolic_size import is_symbolic
 from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, Prelu
-from polydevice_cpu.onednn.constants import DataType, Query
+from polydevice_cpu.onednn.constants import Query
 from polydevice_cpu.onednn.descriptor import (
     Descriptor,
     SymbolicDescriptor,
@@ -23,6 +23,7 @@ from polydevice_cpu.onednn.descriptor import (
     same_steps,
 )
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive, built
+from polydevice_cpu.plan.filling.by_machine import is_open
 from polydevice_cpu.plan.filling.parts import is_right
 from polydevice_cpu.plan.step import Block
 from polydevice_cpu.proof.claim import NotedClaim
@@ -59,23 +60,13 @@ def may_be_in_blocks(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
     assert isinstance(weights, Descriptor)
     assert isinstance(attributes, Attributes)
     return (
-        all(map(_is_open, (src, dst)))
+        all(is_open(each) and not is_symbolic(each.shape[1]) for each in (src, dst))
         and len(weights.shape) == len(given.src.shape)  # no groups
         and not any(map(is_symbolic, weights.shape))
         and not attributes.quantisation
         and all(isinstance(each, (Eltwise, Binary, Prelu)) for each in attributes.post_ops)
         and not any(isinstance(each, SymbolicDescriptor) for each in attributes.operands)
         and all(each.shape.count(1) >= len(each.shape) - 1 for each in attributes.operands)
-    )
-
-
-def _is_open(layout: object) -> bool:
-    return (
-        isinstance(layout, SymbolicDescriptor)
-        and layout.strides is not None
-        and layout.source is None
-        and layout.data_type is DataType.F32
-        and not is_symbolic(layout.shape[1])
     )
 
 

@@ -86,7 +86,7 @@ def may_be_by_machine(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
         is_known
         and given.threads == 1
         and not isinstance(bias, SymbolicDescriptor)
-        and all(map(_is_open, (src, dst)))
+        and all(map(is_open, (src, dst)))
         and not attributes.quantisation
         and _links(attributes) is not None
     )
@@ -101,14 +101,15 @@ def _may_be_a_pool(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
         algorithm in _POOLS
         and given.implementation == "jit:avx512_core"
         and given.threads == 1
-        and _is_open(given.src)
+        and is_open(given.src)
         and given.dst.data_type is DataType.F32
         and len(given.src.shape) == 4
         and not attributes.post_ops
     )
 
 
-def _is_open(layout: object) -> bool:
+def is_open(layout: object) -> TypeGuard[SymbolicDescriptor]:
+    """Whether f32 lies by formulas of strides, which nobody has to ask oneDNN for."""
     return (
         isinstance(layout, SymbolicDescriptor)
         and layout.strides is not None
