@@ -43,10 +43,15 @@ class PlanCache(Generic[P]):
 
     Shapes that take turns find their plans again if all of them fit; the newest always stays. May
     be used from any thread: who asks for what is known never waits for what is being made.
+
+    Attributes:
+        changes: how often plans came, went or became others; while it stays, whoever got a plan
+            would get it again.
     """
 
     def __init__(self, limit_bytes: int, least_bytes: int = LEAST_BYTES) -> None:
         """Begin without plans: so many bytes for all, of which each counts so many at least."""
+        self.changes = 0
         self._limit_bytes = limit_bytes
         self._least_bytes = least_bytes
         self._found: OrderedDict[Shapes, P] = OrderedDict()
@@ -92,6 +97,7 @@ class PlanCache(Generic[P]):
             made = make()
             with self._lock:
                 if self._found.get(shapes) is old:
+                    self.changes += 1
                     self._found[shapes] = made
                     self._used_bytes += self._size(made) - self._size(old)
         finally:
@@ -108,6 +114,7 @@ class PlanCache(Generic[P]):
     def _keep(self, shapes: Shapes, made: P) -> None:
         dropped = []  # freed behind the lock: that may take long, and run code of others
         with self._lock:
+            self.changes += 1
             self._found[shapes] = made
             self._used_bytes += self._size(made)
             while self._used_bytes > self._limit_bytes and len(self._found) > 1:
@@ -117,6 +124,10 @@ class PlanCache(Generic[P]):
 
     def _size(self, plan: P) -> int:
         return max(plan.held_bytes, self._least_bytes)
+
+    def touch(self, shapes: Shapes) -> None:
+        """Count the plan for these shapes as used now, if it is still kept."""
+        self._known(shapes)
 
     def plans(self) -> list[P]:
         """Return all that are kept, from the one used longest ago to the latest."""
@@ -136,6 +147,7 @@ class PlanCache(Generic[P]):
     def clear(self) -> None:
         """Forget all of them."""
         with self._lock:
+            self.changes += 1
             dropped = list(self._found.values())
             self._found.clear()
             self._used_bytes = 0

@@ -98,15 +98,42 @@ class BoundPlan(BoundSteps):
             self.backlog.begin(turns)
             self._enqueue_all(queue, memory)
         except BaseException:
-            # What is enqueued already reads and writes arrays that nobody keeps any longer.
-            self._memory = None
-            self._recent.clear()
-            with contextlib.suppress(PolydeviceError):
-                queue.finish()
+            self._give_up(queue)
             raise
         finally:
             for blob in owned:
                 blob.give_back(queue.pointer)
+
+    def _give_up(self, queue: cl.Queue) -> None:
+        """Let what is enqueued end: it reads and writes arrays that nobody keeps any longer."""
+        self._memory = None
+        self._recent.clear()
+        with contextlib.suppress(PolydeviceError):
+            queue.finish()
+
+    @property
+    def replays(self) -> bool:
+        """Whether the next inference with the same memory is the last one's launches, no more."""
+        is_settled = self._memory is not None and self._memory.is_settled
+        tells = any(each.stretch.waits and each.stretch.tells for each in self.joined)
+        return is_settled and self.launches_only is not None and not tells
+
+    def replay(self, queue: cl.Queue) -> None:
+        """Enqueue what the last inference did, which left nothing to place or copy; see `replays`.
+
+        Raises:
+            BlobError: a blob is released or mapped.
+        """
+        assert self._memory is not None
+        assert self.launches_only is not None
+        for blob in self._memory.remote:
+            blob.check_usable()
+        try:
+            for launches in self.launches_only:
+                launches.enqueue(queue)
+        except BaseException:
+            self._give_up(queue)
+            raise
 
     def _enqueue_all(self, queue: cl.Queue, memory: GivenMemory) -> None:
         """Enqueue inputs, stretches and outputs, while all blobs are ours."""
@@ -251,6 +278,18 @@ class KnownJob(NamedTuple):
             if blob.is_released:
                 return False
         return all(v.value is mine for v, mine in zip(variables, self.values, strict=True))
+
+
+class Replay(NamedTuple):
+    """An inference that may run again just as it did.
+
+    Attributes:
+        job: the inference.
+        changes: of the network's plans, before it was gathered; see `PlanCache.changes`.
+    """
+
+    job: Job
+    changes: int
 
 
 def _overlap(first: Array | GpuBlob, second: Array | GpuBlob) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polydevice.blob import Blob
+from polydevice.bounds import current_bounds
 from polydevice.dtype import Array
 from polydevice.errors import BlobError, InferenceError, RequestError
 from polydevice.profiling import LayerCount
@@ -27,7 +28,7 @@ from polydevice_gpu.cl.queues.turn_lock import TurnLock
 from polydevice_gpu.graph import Value
 from polydevice_gpu.kernels.types import storage_type
 from polydevice_gpu.one_launch.joined_launches import WaitInVainError
-from polydevice_gpu.runtime.bound_plan import RECENT, BoundPlan, Job, KnownJob
+from polydevice_gpu.runtime.bound_plan import RECENT, BoundPlan, Job, KnownJob, Replay
 from polydevice_gpu.runtime.plan import Plan
 from polydevice_gpu.runtime.state import GpuVariable
 
@@ -56,6 +57,7 @@ class GpuRunner(Runner):
         super().__init__(executable)
         self._last_plan: Plan | None = None
         self._known: list[KnownJob] = []
+        self._replay: Replay | None = None
         self._batch = executable.batch_limit
         self._on_users_queue = executable.context.has_queue
         self._copies = Copies()
@@ -64,6 +66,7 @@ class GpuRunner(Runner):
         self._end: cl.Event | None = None
         self._followers: tuple[Follower, ...] = ()
         limit = min(ARENAS_BYTES, plans_limit(executable.device_memory))
+        self._plans = executable.plans
         self._bindings = Bindings[Plan, BoundPlan](executable.plans, limit)
         self._variables = {
             variable.output: GpuVariable(
@@ -89,18 +92,23 @@ class GpuRunner(Runner):
 
     def bind(self, name: str, blob: Blob) -> None:
         """Note that `blob` now is the memory of an input or output."""
-        self._known.clear()  # which would keep what was there before
+        self._forget()  # which would keep what was there before
         super().bind(name, blob)
 
     def keep(self, name: str, memory: RemoteBlob | None) -> None:
         """Note that an output is to be left in device memory."""
-        self._known.clear()
+        self._forget()
         super().keep(name, memory)
 
     def release(self) -> None:
         """Let go of the memory that launches use, once the network is closed; blobs stay."""
-        self._known.clear()
+        self._forget()
         self._bindings.clear()
+
+    def _forget(self) -> None:
+        """Look at everything again in the next inference."""
+        self._replay = None
+        self._known.clear()
 
     @property
     def last(self) -> BoundPlan | None:
@@ -120,6 +128,7 @@ class GpuRunner(Runner):
                 f"batch {size} is not possible for {self.executable.name!r}; legal: 1 to {limit}"
             )
         sizes = [port.sizes for port in self.executable.inputs.values()]
+        self._replay = None
         self._bind_plan(tuple((size, *each[1:]) for each in sizes if each is not None))
         self._batch = size
 
@@ -179,8 +188,13 @@ class GpuRunner(Runner):
         Where several threads use the queue, the next one enqueues while this one waits, if that
         is to be long: waiting for an event takes more calls than waiting for the queue.
         """
-        job = self._prepare()
         queue, lock = self.executable.queue(stream)
+        replay, self._replay = self._replay, None
+        if replay is not None and replay.changes == self._plans.changes and not lock.is_shared:
+            self._run_again(replay, queue, lock)
+            return
+        changes = self._plans.changes
+        job = self._prepare()
         # What is on a user's queue stays together: it may own objects of another interface.
         turns = None if self._on_users_queue else lock
         end: cl.Event | None = None
@@ -209,9 +223,38 @@ class GpuRunner(Runner):
         self._waits = waited > WAITING * (self._enqueued - start)
         self._finish(job)
         self._advance(job)  # what failed before has changed nothing
+        self._may_replay(job, changes)
+
+    def _may_replay(self, job: Job, changes: int) -> None:
+        """Have the next inference be this one again, as long as nothing else is to be done."""
+        known = self._known and self._known[-1].job is job and not self._variables
+        plain = not (self._on_users_queue or self._followers or self.executable.profiling)
+        if known and plain and job.bound.plan.is_final and job.bound.replays:
+            self._replay = Replay(job, changes)
+
+    def _run_again(self, replay: Replay, queue: cl.Queue, lock: TurnLock) -> None:
+        """Run the last inference again. Whatever can waits until the device has work."""
+        job = replay.job
+        bound = job.bound
+        try:
+            with lock:
+                current_bounds().check()
+                try:
+                    bound.replay(queue)
+                    self._plans.touch(job.shapes)
+                    self._copies, self._end = Copies(), None
+                    queue.finish()
+                    bound.check()
+                except WaitInVainError as error:
+                    self._repeat(job, queue, None, error)
+        except KeyboardInterrupt:
+            lock.release()
+            raise
+        self._replay = replay
 
     def follow(self, followers: tuple[Follower, ...]) -> None:
         """Tell these followers what is enqueued."""
+        self._replay = None
         self._followers = followers
 
     def _tell(self, queue: cl.Queue) -> None:
