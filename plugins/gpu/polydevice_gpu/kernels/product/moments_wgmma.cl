@@ -53,14 +53,29 @@
         term += BK;                                                                         \
         columns_at += BK;                                                                   \
     }
-// Four lanes share a row's sums, and read its slots.
-#define SLOTS_OF_LANE ((SLOTS + 3) / 4)
+// Four lanes share a row's sums, and read its slots: two neighbours at once where their number is even.
+#if SLOTS % 2 == 0
+#define AT_ONCE 2
+#define READ_T float4
+#define SECOND(read) (read).s23
+#else
+#define AT_ONCE 1
+#define READ_T float2
+#define SECOND(read) (read)
+#endif
+#define READS_OF_LANE ((SLOTS / AT_ONCE + 3) / 4)
 #define COUNT_OF(slot) (float)min(CHANNELS_IN - (slot) * WIDTH, WIDTH)
-#define EACH_SLOT(action)                                                                   \
-    _Pragma("unroll") for (int i = 0; i < SLOTS_OF_LANE; i++) {                             \
-        const int slot = i * 4 + (lane & 3);                                                \
+#define EACH_READ(action)                                                                   \
+    _Pragma("unroll") for (int i = 0; i < READS_OF_LANE; i++) {                             \
+        const int slot = (i * 4 + (lane & 3)) * AT_ONCE;                                    \
         if (slot < SLOTS) { action }                                                        \
     }
+#define EACH_SLOT(reads, action)                                                            \
+    EACH_READ(                                                                              \
+        { const float2 moments = reads[i].s01; const float count = COUNT_OF(slot); action } \
+        if (AT_ONCE == 2) {                                                                 \
+            const float2 moments = SECOND(reads[i]); const float count = COUNT_OF(slot + 1); action \
+        })
 #define OVER_FOUR(x)                                                                        \
     _Pragma("unroll") for (int bit = 1; bit < 4; bit <<= 1) {                               \
         float others;                                                                       \
@@ -104,10 +119,11 @@ KERNEL(PRODUCT) {
         if (s < STEPS) FETCH(s)
         CLOSE_STAGE();
     }
-    float2 slots[2][SLOTS_OF_LANE];
+    READ_T slots[2][READS_OF_LANE];
     #pragma unroll
     for (int h = 0; h < 2; h++)
-        EACH_SLOT(slots[h][i] = IN4_LOAD2(IN4_AT(min(sums_m + h * 8, ROWS - 1), slot, 0));)
+        EACH_READ(const int m = min(sums_m + h * 8, ROWS - 1);
+                  slots[h][i] = *(__global const READ_T*)(in4 + IN4_AT(m, slot, 0));)
     float8 of_columns[BN / 32], shift[BN / 32];
     #pragma unroll
     for (int i = 0; i < BN / 32; i++) {
@@ -133,11 +149,11 @@ KERNEL(PRODUCT) {
     #pragma unroll
     for (int h = 0; h < 2; h++) {
         float total = 0.0f, squares = 0.0f;
-        EACH_SLOT(total += slots[h][i].s0 * COUNT_OF(slot);)
+        EACH_SLOT(slots[h], total += moments.s0 * count;)
         OVER_FOUR(total)
         mean[h] = total / CHANNELS_IN;
-        EACH_SLOT(const float off = slots[h][i].s0 - mean[h];
-                  squares += slots[h][i].s1 + off * off * COUNT_OF(slot);)
+        EACH_SLOT(slots[h], const float off = moments.s0 - mean[h];
+                  squares += moments.s1 + off * off * count;)
         OVER_FOUR(squares)
         factor[h] = rsqrt(squares / CHANNELS_IN + EPSILON);
     }
