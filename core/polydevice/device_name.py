@@ -12,8 +12,8 @@ Grammar::
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from polydevice.dataclass import dataclass
 from polydevice.errors import DeviceNameError
 
 _FAMILY = re.compile(r"[A-Za-z][A-Za-z0-9_]*")

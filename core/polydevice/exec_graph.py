@@ -7,8 +7,8 @@ and, in files, as attributes of the layer. Constants are left out.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+from polydevice.dataclass import dataclass
 from polydevice.network import Network
 from polydevice.node import Node, Port
 from polydevice.ops.io import Parameter, Result

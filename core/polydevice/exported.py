@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from polydevice.dataclass import dataclass
 from polydevice.errors import ModelFormatError
 from polydevice.files.archive import network_from_bytes, network_to_bytes
 from polydevice.files.container import pack, unpack

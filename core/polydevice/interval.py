@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Union
 
+from polydevice.dataclass import dataclass
 from polydevice.shape import Dim, DimLike, dim
 
 Number = Any

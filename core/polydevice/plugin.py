@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from polydevice.dataclass import dataclass
 from polydevice.dtype import Array
 from polydevice.errors import DeviceError, UnknownMetricError, UnsupportedNetworkError, nearest
 from polydevice.locks import Lock

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from polydevice.dataclass import dataclass
 
 Status = Literal["EXECUTED", "OPTIMIZED_OUT", "NOT_RUN"]
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from polydevice.blob import Blob, crop
 from polydevice.compound_blob import NV12Blob
+from polydevice.dataclass import dataclass
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import BlobError, OptionValueError
 from polydevice.shape import Shape

@@ -12,11 +12,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NoReturn, Union
 
 from typing_extensions import Self
 
+from polydevice.dataclass import dataclass
 from polydevice.errors import InternalError, ShapeError
 from polydevice.symbolic_size import SymbolicSize, current_trace, is_symbolic, number_of
 

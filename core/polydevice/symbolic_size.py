@@ -14,11 +14,11 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 
+from polydevice.dataclass import dataclass
 from polydevice.errors import InternalError, PolydeviceError
 from polydevice.symbolic_operators import CALLED, INFIX, OF_NUMPY
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
 
+from polydevice.dataclass import dataclass
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import ElementTypeError
 from polydevice.interval import IntLike, sized

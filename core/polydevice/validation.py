@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from polydevice.arguments import integer, options, shown
 from polydevice.core import Core
+from polydevice.dataclass import dataclass
 from polydevice.errors import (
     DeviceNameError,
     ModelLimitError,

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from polydevice.accuracy.calibration import KINDS, Sample, given_samples, random_samples
 from polydevice.accuracy.search import Search, Step
+from polydevice.dataclass import dataclass
 from polydevice.dtype import Array
 from polydevice.errors import PolydeviceError
 from polydevice.exec_graph import original_layers

@@ -7,7 +7,9 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from polydevice.dataclass import dataclass
 
 Step = tuple[str, ...]
 """Layers that the device computes at once: what lies between them is not stored."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from polydevice.benchmark.options.arguments import Limits
+from polydevice.dataclass import dataclass
 from polydevice.dtype import Array
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.infer_request import InferRequest

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from polydevice.dataclass import dataclass
 from polydevice.errors import PolydeviceError
 from polydevice.exec_graph import original_layers
 from polydevice.executable_network import ExecutableNetwork

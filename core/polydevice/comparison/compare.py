@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from polydevice.comparison.sides import (
 )
 from polydevice.comparison.values_on_disk import ValuesOnDisk, values_on_disk
 from polydevice.core import Core
+from polydevice.dataclass import dataclass
 from polydevice.dtype import Array
 from polydevice.errors import OptionValueError, nearest
 from polydevice.network import Network

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from polydevice.dataclass import dataclass
 from polydevice.dtype import Array
 
 LARGEST_HALF = 65504.0

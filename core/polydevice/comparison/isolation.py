@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from polydevice.comparison.checkpoints import Checkpoint, read_from_outside
 from polydevice.comparison.sides import as_kept
+from polydevice.dataclass import dataclass
 from polydevice.dtype import Array
 from polydevice.network import Network
 from polydevice.node import Port

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from polydevice.comparison.difference import Difference
+from polydevice.dataclass import dataclass
 
 
 @dataclass(frozen=True)

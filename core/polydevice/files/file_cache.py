@@ -13,10 +13,11 @@ import os
 import re
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from polydevice.bounds import current_bounds
+from polydevice.dataclass import dataclass
 from polydevice.errors import ModelFileError
 from polydevice.files import cache_folder
 from polydevice.files.safe_open import read_given

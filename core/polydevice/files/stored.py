@@ -10,12 +10,12 @@ import os
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from polydevice.dataclass import dataclass
 from polydevice.dtype import Array
 from polydevice.errors import ModelFileError
 

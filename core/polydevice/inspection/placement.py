@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from polydevice.dataclass import dataclass
 from polydevice.tensor import TensorDesc
 
 

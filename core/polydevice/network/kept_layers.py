@@ -7,8 +7,9 @@ users may. They are part of IR files, of exported networks, and of parts of netw
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from polydevice.dataclass import dataclass
 from polydevice.network import Network
 from polydevice.node import Node
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 import numpy as np
 
 from polydevice.arguments import integer, numbers_in, shown
+from polydevice.dataclass import dataclass
 from polydevice.dtype import Array
 from polydevice.errors import NetworkError
 

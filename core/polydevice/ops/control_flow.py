@@ -7,9 +7,9 @@ index. It shares nothing with the graph around it: what it uses from there comes
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+from polydevice.dataclass import dataclass
 from polydevice.dtype import ElementType
 from polydevice.errors import ElementTypeError, ModelFormatError, NetworkError, ShapeError
 from polydevice.ops.op import EVERYWHERE, Op, attribute, operation

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import ClassVar
 
+from polydevice.dataclass import dataclass
 from polydevice.errors import ShapeError
 from polydevice.ops.op import Op, attribute, operation
 from polydevice.ops.pointwise import common_type
@@ -14,7 +14,7 @@ from polydevice.shape import Dim, DimLike, Shape, bounds, dim, merge_dim
 from polydevice.tensor import TensorDesc
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class ConvolutionLike(Op):
     """What the four convolutions share: attributes, the kernel's window, the channels.
 
@@ -29,7 +29,7 @@ class ConvolutionLike(Op):
     pads_begin: tuple[int, ...] = attribute(default=())
     pads_end: tuple[int, ...] = attribute(default=())
     dilations: tuple[int, ...] = attribute(default=())
-    auto_pad: PadType = attribute(default=PadType.EXPLICIT)  # noqa: RUF009 - a field
+    auto_pad: PadType = attribute(default=PadType.EXPLICIT)
 
     def window(self, weights: Sequence[DimLike]) -> Window:
         """Return how the kernel of weights of that shape slides."""

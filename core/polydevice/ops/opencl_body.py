@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from polydevice.dataclass import dataclass
 
 MOST_OPENCL_INPUTS = 5
 """Inputs that a pointwise expression of a kernel has names for."""

@@ -6,11 +6,11 @@ logical and math.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 from collections.abc import Sequence
 from typing import ClassVar
 
+from polydevice.dataclass import dataclass
 from polydevice.dtype import ElementType
 from polydevice.errors import ElementTypeError, ShapeError
 from polydevice.ops.op import Op, attribute
@@ -48,14 +48,14 @@ class UnaryPointwise(Op):
         return [inputs[0].without_value()]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class BinaryPointwise(Op):
     """A pointwise function of two inputs of one type, which are broadcast together.
 
     Raises: ElementTypeError when the types differ; ShapeError when the shapes do not broadcast
     """
 
-    auto_broadcast: AutoBroadcast = attribute(default=AutoBroadcast.NUMPY)  # noqa: RUF009 - a field
+    auto_broadcast: AutoBroadcast = attribute(default=AutoBroadcast.NUMPY)
     broadcast_axis: int = attribute(default=-1, ir="axis")
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
+from polydevice.dataclass import dataclass
 from polydevice.dtype import ElementType
 from polydevice.errors import ElementTypeError, ShapeError
 from polydevice.ops.op import Op, attribute, operation
@@ -13,7 +13,7 @@ from polydevice.shape import Dim, DimLike, count_of, normalize_axis
 from polydevice.tensor import TensorDesc
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Pool(Op):
     """What the pooling operations with a sliding window share."""
 
@@ -23,8 +23,8 @@ class Pool(Op):
     strides: tuple[int, ...] = attribute(default=())
     pads_begin: tuple[int, ...] = attribute(default=())
     pads_end: tuple[int, ...] = attribute(default=())
-    auto_pad: PadType = attribute(default=PadType.EXPLICIT)  # noqa: RUF009 - a field
-    rounding_type: RoundingType = attribute(default=RoundingType.FLOOR)  # noqa: RUF009 - a field
+    auto_pad: PadType = attribute(default=PadType.EXPLICIT)
+    rounding_type: RoundingType = attribute(default=RoundingType.FLOOR)
     dilations: tuple[int, ...] = attribute(default=())
 
     @property

@@ -6,9 +6,9 @@ x / scale decides the result and a device can fuse them into integer kernels.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
+from polydevice.dataclass import dataclass
 from polydevice.dtype import ElementType
 from polydevice.errors import ElementTypeError, ShapeError
 from polydevice.ops.op import Op, attribute, operation
@@ -23,7 +23,7 @@ QUANTIZED_TYPES = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class LinearQuantization(Op):
     """What both directions share: one scale and zero point per tensor, per axis or per block.
 
@@ -34,7 +34,7 @@ class LinearQuantization(Op):
 
     axis: int = attribute(default=1, ir="")
     block_size: int = attribute(default=0, ir="")
-    destination_type: ElementType = attribute(default=ElementType.dynamic, ir="")  # noqa: RUF009
+    destination_type: ElementType = attribute(default=ElementType.dynamic, ir="")
 
     def _check_alike(self, scale: TensorDesc, zero_point: TensorDesc) -> None:
         try:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 from collections.abc import Sequence
 from typing import ClassVar
 
+from polydevice.dataclass import dataclass
 from polydevice.dtype import ElementType
 from polydevice.errors import ElementTypeError, ShapeError
 from polydevice.ops.activation import Relu, Sigmoid, SoftPlus, SoftSign
@@ -51,7 +51,7 @@ class Direction(enum.Enum):
         return 2 if self is Direction.BIDIRECTIONAL else 1
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Recurrent(Op):
     """What cells and sequences share: the attributes and the sizes of weights.
 
@@ -129,7 +129,7 @@ class Recurrent(Op):
         return kind
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Cell(Recurrent):
     """One step: X [B, I], states [B, H], W [gates * H, I], R [gates * H, H], bias."""
 
@@ -149,14 +149,14 @@ class Cell(Recurrent):
         return [TensorDesc(kind, Shape([batch, hidden]))] * self.states
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class SequenceOf(Recurrent):
     """A cell run over time: X [B, T, I], states [B, D, H], lengths [B], W [D, gates * H, I].
 
     What lies beyond an item's length is zero in Y; its last states are those at its length.
     """
 
-    direction: Direction = attribute(default=Direction.FORWARD)  # noqa: RUF009 - a field
+    direction: Direction = attribute(default=Direction.FORWARD)
 
     @property
     def functions(self) -> tuple[str, ...]:
@@ -197,7 +197,7 @@ GATE_ORDERS = ("fico", "icof", "ifco", "ifoc", "iofc")
 """Orders of an LSTM's gates that opset1 allows: forget, input, cell, output."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Lstm(Recurrent):
     """The attributes that only LSTMs of opset1 (and ONNX) have.
 
@@ -235,7 +235,7 @@ class Lstm(Recurrent):
         return texts
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Gru(Recurrent):
     """The attribute that only GRUs have.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
+from polydevice.dataclass import dataclass
 from polydevice.dtype import ElementType
 from polydevice.errors import ElementTypeError
 from polydevice.ops.op import Op, attribute, operation
@@ -12,7 +12,7 @@ from polydevice.shape import Dim, DimLike, Shape, normalize_axis
 from polydevice.tensor import TensorDesc
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Reduction(Op):
     """What the reductions share.
 

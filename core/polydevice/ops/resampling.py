@@ -8,10 +8,10 @@ kernel for all modes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
+from polydevice.dataclass import dataclass
 from polydevice.dtype import Array
 from polydevice.ops.interpolate import (
     CoordinateMode,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import ClassVar
 
+from polydevice.dataclass import dataclass
 from polydevice.errors import ShapeError
 from polydevice.interval import Interval, IntLike, limits, sized
 from polydevice.ops.op import Op, attribute, operation
@@ -41,7 +41,7 @@ class CumSum(Op):
         return [x.without_value()]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class FourierTransform(Op):
     """What the transforms over given axes share.
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from polydevice.dataclass import dataclass
 from polydevice.errors import ShapeError, nearest
 from polydevice.ops.op import EVERYWHERE, Op, operations
 from polydevice.tensor import TensorDesc

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
+from polydevice.dataclass import dataclass
 from polydevice.errors import ShapeError
 from polydevice.shape import DimLike, bounds, dim
 from polydevice.symbolic_size import is_symbolic

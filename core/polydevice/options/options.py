@@ -15,7 +15,6 @@ from __future__ import annotations
 import typing
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -23,6 +22,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 from typing_extensions import Self
 
+from polydevice.dataclass import dataclass
 from polydevice.errors import OptionValueError, UnknownOptionError, nearest
 from polydevice.options.accuracy_bound import LEGAL as LEGAL_ACCURACY
 from polydevice.options.accuracy_bound import AccuracyBound

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from polydevice.dataclass import dataclass
 
 LEGAL = (
     "sizes joined by commas (128,256,512) or powers (of two), for all axes of unknown size; or, "

@@ -9,9 +9,9 @@ Sizes that are computed inside the network may only become sizes: what calculate
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from polydevice.bounds import computing_ahead
+from polydevice.dataclass import dataclass
 from polydevice.errors import UnsupportedNetworkError
 from polydevice.network import Network
 from polydevice.node import Evaluate, Node

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TypeVar
 
+from polydevice.dataclass import dataclass
 from polydevice.dtype import Array
 from polydevice.node import Node
 from polydevice.ops.op import Op

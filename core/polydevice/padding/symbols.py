@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from polydevice.dataclass import dataclass
 from polydevice.errors import OptionValueError, UnsupportedNetworkError
 from polydevice.network import Network
 from polydevice.options.shape_buckets import Ladder, ShapeBuckets

@@ -6,10 +6,9 @@ new values from what assigns them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from polydevice.dataclass import dataclass
 from polydevice.dtype import Array
 from polydevice.errors import NetworkError
 from polydevice.network import Network

@@ -9,9 +9,9 @@ import functools
 import importlib
 import pkgutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from polydevice.dataclass import dataclass
 from polydevice.emitter import Emitter
 from polydevice.node import Port
 from polydevice.ops.op import Op

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from polydevice.dataclass import dataclass
 from polydevice.network import Network
 from polydevice.node import Node
 from polydevice.ops.op import Op

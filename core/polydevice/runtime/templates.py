@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from polydevice.dataclass import dataclass
 from polydevice.errors import (
     InferCancelledError,
     InferTimeoutError,

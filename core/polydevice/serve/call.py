@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from polydevice.dataclass import dataclass
 from polydevice.dtype import Array
 from polydevice.errors import BlobError, nearest
 from polydevice.runtime.port_info import PortInfo

@@ -27,12 +27,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from polydevice.dataclass import dataclass
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import PolydeviceError
 from polydevice.network import Network

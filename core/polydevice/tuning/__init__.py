@@ -7,7 +7,8 @@ A device that tunes logs one record per layer to `LOGGER`, with the layer as ``r
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+
+from polydevice.dataclass import dataclass
 
 LOGGER = logging.getLogger("polydevice.tuning")
 

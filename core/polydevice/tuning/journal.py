@@ -11,9 +11,10 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 
+from polydevice.dataclass import dataclass
 from polydevice.tuning import TunedLayer
 
 VARIABLE = "POLYDEVICE_TUNING_JOURNAL"

@@ -12,9 +12,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from polydevice.dataclass import dataclass
 from polydevice.tuning import TunedLayer
 from polydevice.tuning.journal import VARIABLE, Journal
 

@@ -11,11 +11,12 @@ import enum
 import math
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from polydevice.dataclass import dataclass
 from polydevice.dtype import Array, ElementType
 from polydevice.ops.op import Op
 from polydevice.shape import Shape

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from polydevice.dataclass import dataclass
 from polydevice.shape import happen_to_be_equal, is_one, places_in_order
 from polydevice.symbolic_size import is_symbolic, unlike
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from polydevice.dataclass import dataclass
 from polydevice.dtype import ElementType
 from polydevice.ops.color import FromYuv
 from polydevice.ops.convolution import Convolution, GroupConvolution

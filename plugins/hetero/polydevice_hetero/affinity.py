@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
+from polydevice.dataclass import dataclass
 from polydevice.device_name import DeviceName
 from polydevice.errors import DeviceNameError, UnsupportedNetworkError
 from polydevice.network import Network

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from polydevice.dataclass import dataclass
 from polydevice.dtype import Array
 from polydevice.errors import PolydeviceError
 from polydevice.executable_network import ExecutableNetwork

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from polydevice.bounds import Bounds, enter_bounds, network_budget
+from polydevice.dataclass import dataclass
 from polydevice.device_name import DeviceName
 from polydevice.errors import (
     DeviceError,

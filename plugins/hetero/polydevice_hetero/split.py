@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from polydevice.dataclass import dataclass
 from polydevice.network import Network
 from polydevice.node import Node, Port
 from polydevice.ops.io import Constant, Parameter

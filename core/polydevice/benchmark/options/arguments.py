@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from polydevice.benchmark.printing import warn
+from polydevice.dataclass import dataclass
 from polydevice.errors import OptionValueError
 
 Number = TypeVar("Number", int, float)

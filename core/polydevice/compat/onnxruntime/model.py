@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from polydevice.compat.onnxruntime.options import SessionOptions
 from polydevice.compat.onnxruntime.providers import Placement
 from polydevice.compat.onnxruntime.values import type_name
 from polydevice.core import shared_core
+from polydevice.dataclass import dataclass
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import PolydeviceError, UnsupportedNetworkError
 from polydevice.executable_network import ExecutableNetwork

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from polydevice.compat import chosen_device
 from polydevice.core import shared_core
+from polydevice.dataclass import dataclass
 from polydevice.errors import PolydeviceError
 
 _log = logging.getLogger("polydevice.compat.onnxruntime")

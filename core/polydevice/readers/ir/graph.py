@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NoReturn
 
+from polydevice.dataclass import dataclass
 from polydevice.dtype import ElementType
 from polydevice.errors import (
     ElementTypeError,

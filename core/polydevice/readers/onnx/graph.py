@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from onnx import FunctionProto, GraphProto, NodeProto
 
+from polydevice.dataclass import dataclass
 from polydevice.errors import ModelFormatError, PolydeviceError, UnsupportedOperationError
 from polydevice.network import Network
 from polydevice.node import Evaluate, Node, Port

@@ -10,12 +10,13 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import onnx.defs
 from onnx.helper import get_attribute_value
+
+from polydevice.dataclass import dataclass
 
 _FILE = Path(__file__).with_name("signatures.jsonl")
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
 
+from polydevice.dataclass import dataclass
 from polydevice.errors import UnsupportedOperationError
 from polydevice.readers.onnx import catalog
 from polydevice.readers.onnx.budget import Budget

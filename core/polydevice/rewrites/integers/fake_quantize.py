@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
+from polydevice.dataclass import dataclass
 from polydevice.dtype import ElementType
 from polydevice.emitter import Emitter
 from polydevice.network import Network

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from polydevice.dataclass import dataclass
 from polydevice.dtype import ElementType
 from polydevice.emitter import Emitter
 from polydevice.node import Node, Port

@@ -8,10 +8,11 @@ scale of Q or K before the product is taken along, and so is a mask that is adde
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
+from polydevice.dataclass import dataclass
 from polydevice.dtype import ElementType
 from polydevice.emitter import Emitter
 from polydevice.network import Network, namer

@@ -9,8 +9,9 @@ times a number.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from polydevice.dataclass import dataclass
 from polydevice.dtype import ElementType
 from polydevice.emitter import Emitter
 from polydevice.network import Network, namer

@@ -9,10 +9,11 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future, InvalidStateError
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
+from polydevice.dataclass import dataclass
 from polydevice.dtype import Array
 from polydevice.errors import PolydeviceError, RequestError
 from polydevice.executable_network import ExecutableNetwork

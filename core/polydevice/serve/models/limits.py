@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
+from polydevice.dataclass import dataclass
 from polydevice.errors import OptionValueError
 from polydevice.serve.refusal import Reason, RefusedError
 

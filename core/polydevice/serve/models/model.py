@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from polydevice.core import Core
+from polydevice.dataclass import dataclass
 from polydevice.dtype import Array
 from polydevice.errors import (
     DeviceNameError,

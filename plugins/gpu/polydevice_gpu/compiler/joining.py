@@ -8,8 +8,9 @@ one kernel mostly serves all sizes of a class, and each plan brings a table of i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from polydevice.dataclass import dataclass
 from polydevice.errors import DeviceError, KernelBuildError
 from polydevice_gpu import cl
 from polydevice_gpu.compiler.settings import CompileSettings

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from polydevice import rewrites
+from polydevice.dataclass import dataclass
 from polydevice.dtype import ElementType
 from polydevice.network import Network
 from polydevice.node import Evaluate, Node

@@ -8,8 +8,9 @@ import os
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from polydevice.dataclass import dataclass
 from polydevice.errors import KernelBuildError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.plugin import Services
@@ -42,7 +43,7 @@ from polydevice_gpu.runtime.plan import (
     launching,
     scratch_memory,
 )
-from polydevice_gpu.runtime.weights import WeightStore
+from polydevice_gpu.runtime.weights import UploadQueues, WeightStore
 from polydevice_gpu.tuning.candidates import built_choice, launches_of, takes
 
 UPLOADING = min(8, os.cpu_count() or 1)
@@ -201,8 +202,11 @@ def begin_uploads(work: PlanWork) -> None:
     arguments = [argument for launch in launches for argument in launch.arguments]
     for argument in arguments:
         _settle(argument)
+    queues = UploadQueues(work.builder.device)
     found = filter(None, map(constant_in, arguments))
-    work.uploads = [work.uploaders.submit(work.weights.buffer, *constant) for constant in found]
+    work.uploads = [
+        work.uploaders.submit(work.weights.buffer, *constant, queues) for constant in found
+    ]
 
 
 def await_uploads(work: PlanWork) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from polydevice.dataclass import dataclass
 from polydevice.dtype import ElementType
 from polydevice.network.kept_layers import KeptLayers
 from polydevice_gpu.custom.layer import CustomLayer

@@ -6,10 +6,10 @@ A copy of one part of a value, another one in each iteration, differs in one arg
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
+from polydevice.dataclass import dataclass
 from polydevice.shape import normalize_axis
 from polydevice_gpu import cl
 from polydevice_gpu.graph import GpuNode, Memory, Place, Value

@@ -6,8 +6,9 @@ layer's inputs and outputs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from polydevice.dataclass import dataclass
 from polydevice.ops.control_flow import Slicing
 from polydevice_gpu.graph import GpuGraph
 

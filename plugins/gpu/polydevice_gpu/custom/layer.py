@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from polydevice.dataclass import dataclass
 from polydevice.errors import OptionValueError
 from polydevice.files.safe_open import read_named
 from polydevice_gpu.custom.formula import calculate

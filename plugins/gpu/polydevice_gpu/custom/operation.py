@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from polydevice.dataclass import dataclass
 from polydevice.network import Network
 from polydevice.ops.op import Op
 from polydevice.tensor import TensorDesc

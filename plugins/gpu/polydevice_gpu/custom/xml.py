@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from xml.parsers import expat
 
+from polydevice.dataclass import dataclass
 from polydevice.errors import OptionValueError
 from polydevice.files.safe_open import read_given
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from polydevice.dataclass import dataclass
 from polydevice_gpu.graph import Value
 from polydevice_gpu.kernels.source import Call, Groups
 

@@ -19,9 +19,10 @@ import pkgutil
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, TypeVar
 
+from polydevice.dataclass import dataclass
 from polydevice.dtype import ElementType
 from polydevice.ops.op import Op
 from polydevice.ops.python_operation import PythonOperation

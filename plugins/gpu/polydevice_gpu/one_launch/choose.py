@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from polydevice.dataclass import dataclass
 from polydevice_gpu import cl
 from polydevice_gpu.kernels.launch import Launch
 from polydevice_gpu.one_launch.function import why_no_function

@@ -6,8 +6,8 @@ import functools
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from polydevice.dataclass import dataclass
 from polydevice_gpu.kernels.launch import Body, Launch
 
 WARP_GROUPS = True

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from importlib import resources
 
+from polydevice.dataclass import dataclass
 from polydevice_gpu.one_launch.function import Function
 
 FIELDS = 6

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
+from polydevice.dataclass import dataclass
 from polydevice_gpu import cl
 from polydevice_gpu.graph import Memory, Place, Value
 from polydevice_gpu.kernels.launch import Argument, Launch, Local, Scratch, Weights

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
+from polydevice.dataclass import dataclass
 from polydevice.errors import DeviceError
 from polydevice_gpu import cl
 from polydevice_gpu.graph import Memory

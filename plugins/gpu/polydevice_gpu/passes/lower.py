@@ -7,8 +7,8 @@ is. What no kernel takes whole was decomposed before (`polydevice_gpu.rewrites`)
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from polydevice.dataclass import dataclass
 from polydevice.dtype import ElementType
 from polydevice.network import Network
 from polydevice.network.kept_layers import KeptLayers

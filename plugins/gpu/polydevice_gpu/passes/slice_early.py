@@ -8,8 +8,8 @@ in front of products with constant weights, and of normalisations and pointwise 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from polydevice.dataclass import dataclass
 from polydevice.ops.arithmetic import Add, Divide, Multiply, Subtract
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.normalization import MVN

@@ -10,9 +10,10 @@ import itertools
 import re
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from polydevice.dataclass import dataclass
 from polydevice_gpu.graph import GpuGraph, GpuNode, Value
 
 _LABEL_CHARACTERS = 200

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from polydevice.dataclass import dataclass
 from polydevice.ops.concat import Concat
 from polydevice.profiling import LayerCount, Status
 from polydevice_gpu.graph import Fate, GpuNode

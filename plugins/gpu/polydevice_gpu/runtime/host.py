@@ -7,8 +7,8 @@ launches; or this one where only their sizes were not known (`polydevice_gpu.com
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
+from polydevice.dataclass import dataclass
 from polydevice.dtype import Array
 from polydevice.errors import UnsupportedNetworkError
 from polydevice.executable_network import ExecutableNetwork

@@ -8,11 +8,12 @@ from __future__ import annotations
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from polydevice.dataclass import dataclass
 from polydevice.dtype import Array, ElementType
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.locks import Lock

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
 
+from polydevice.dataclass import dataclass
 from polydevice.ops.convolution import Convolution
 from polydevice.ops.matmul import MatMul
 from polydevice_gpu.graph import GpuNode, Value

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from typing_extensions import Self
 
 from polydevice.compat.openvino.graph.node import DiscreteTypeInfo
+from polydevice.dataclass import dataclass
 from polydevice.ops.control_flow import Slicing
 
 

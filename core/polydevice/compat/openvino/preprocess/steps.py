@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from polydevice.compat.openvino.models import opsets
 from polydevice.compat.openvino.preprocess.enums import ColorFormat, PaddingMode, ResizeAlgorithm
 from polydevice.compat.openvino.types.element_type import element_of
 from polydevice.compat.openvino.types.layout import Layout
+from polydevice.dataclass import dataclass
 from polydevice.dtype import ElementType
 from polydevice.node import Port
 

@@ -7,11 +7,11 @@ leaf leads to itself.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from polydevice.dataclass import dataclass
 from polydevice.dtype import Array
 from polydevice.errors import ModelFormatError
 from polydevice.node import Port

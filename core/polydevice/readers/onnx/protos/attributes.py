@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
 from typing import Any
 
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
 from onnx.helper import make_attribute
 
+from polydevice.dataclass import dataclass
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import ModelFormatError
 from polydevice.readers.onnx.protos.tensors import TensorReader

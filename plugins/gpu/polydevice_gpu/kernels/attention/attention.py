@@ -8,10 +8,10 @@ summed so far shrinks by exp(old maximum - new maximum). Sums are in float whate
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
+from polydevice.dataclass import dataclass
 from polydevice.dtype import ElementType
 from polydevice.ops.attention import ScaledDotProductAttention
 from polydevice.ops.op import Op

@@ -10,10 +10,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
+from polydevice.dataclass import dataclass
 from polydevice.dtype import Array
 from polydevice.ops.convolution import Convolution, ConvolutionBackpropData
 from polydevice_gpu.graph import GpuNode, Value

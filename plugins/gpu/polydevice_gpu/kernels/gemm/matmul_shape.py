@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from polydevice.dataclass import dataclass
 from polydevice.ops.matmul import MatMul
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.source import Call, Groups

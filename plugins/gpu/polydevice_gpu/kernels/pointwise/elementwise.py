@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from polydevice.dataclass import dataclass
 from polydevice.shape import all_happen_to_be_equal, is_one
 from polydevice.symbolic_size import gains, number_of
 from polydevice_gpu.graph import GpuNode

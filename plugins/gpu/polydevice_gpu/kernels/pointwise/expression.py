@@ -18,9 +18,9 @@ import math
 import pkgutil
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Union
 
+from polydevice.dataclass import dataclass
 from polydevice.dtype import ElementType
 from polydevice.ops.convert import Convert
 from polydevice.ops.op import Op

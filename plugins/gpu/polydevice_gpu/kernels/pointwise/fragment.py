@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import resources
 
 import numpy as np
 
+from polydevice.dataclass import dataclass
 from polydevice.dtype import ElementType
 from polydevice.ops.activation import Clamp
 from polydevice.ops.arithmetic import Add, Divide, FloorMod, Mod, Multiply, Subtract

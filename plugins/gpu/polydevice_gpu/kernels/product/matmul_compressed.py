@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 
+from polydevice.dataclass import dataclass
 from polydevice.dtype import Array, ElementType
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
@@ -154,7 +155,7 @@ class MatmulCompressedFed(CompressedKernel):
         call.dispatch((groups * threads,), (threads,))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Feeding:
     """How a matrix is copied.
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from polydevice.dataclass import dataclass
 from polydevice.dtype import ElementType
 from polydevice.symbolic_size import gains
 from polydevice_gpu.graph import GpuNode, Value

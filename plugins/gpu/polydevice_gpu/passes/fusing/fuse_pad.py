@@ -7,10 +7,11 @@ convolution of one axis is written as one of two.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
+from polydevice.dataclass import dataclass
 from polydevice.ops.convolution import Convolution
 from polydevice.ops.pad import Pad, PadMode
 from polydevice.ops.reshape import Reshape

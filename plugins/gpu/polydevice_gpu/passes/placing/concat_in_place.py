@@ -9,8 +9,9 @@ all, is a view of that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from polydevice.dataclass import dataclass
 from polydevice.ops.concat import Concat
 from polydevice_gpu import views
 from polydevice_gpu.graph import Fate, GpuGraph, GpuNode, Memory, Place, Value

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 
+from polydevice.dataclass import dataclass
 from polydevice.runtime.arena import Life, most_alive, place_in_blocks
 from polydevice_gpu.graph import GpuGraph, Memory, Place
 
