@@ -145,13 +145,13 @@ def test_small_sizes_run_what_was_built_for_larger_ones(core, opencl, monkeypatc
         pytest.skip("work-items in lockstep read aligned vectors, and choose among more tiles")
     monkeypatch.setattr(Specialiser, "note", lambda *_: None)
     built: list[str] = []
-    build = ProgramBuilder.build
+    build_all = ProgramBuilder.build_all
 
-    def noted(self, name, source, options=()):
-        built.append(name)
-        return build(self, name, source, options)
+    def noted(self, sources):
+        built.extend(source.name for source in sources)
+        return build_all(self, sources)
 
-    monkeypatch.setattr(ProgramBuilder, "build", noted)
+    monkeypatch.setattr(ProgramBuilder, "build_all", noted)
     model, inputs = make(sizes)
     request = core.load_network(core.read_network(model), "GPU").create_infer_request()
     for number, x in enumerate(inputs):

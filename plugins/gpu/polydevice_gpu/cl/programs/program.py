@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -163,6 +164,13 @@ class _Build:
         self.program: Program | None = None
 
 
+class _Wanted(NamedTuple):
+    """Build options as the device takes them, and the key of a source with them."""
+
+    options: str
+    key: bytes
+
+
 class ProgramBuilder:
     """Builds programs for one device; equal ones only once, several at the same time.
 
@@ -210,8 +218,15 @@ class ProgramBuilder:
         Raises:
             KernelBuildError: showing the source around the error and the compiler's log.
         """
+        return self._keyed(name, source, self._wanted(source, options))
+
+    def _wanted(self, source: str, options: Sequence[str]) -> _Wanted:
+        """Return what a source is built with, and the key of that."""
         joined = self.completed(options)
-        key = program_key(source, joined, self.device.facts)
+        return _Wanted(joined, program_key(source, joined, self.device.facts))
+
+    def _keyed(self, name: str, source: str, wanted: _Wanted) -> Program:
+        joined, key = wanted
         with self._lock:
             known = self._programs.get(key)
             if known is not None:
@@ -239,7 +254,9 @@ class ProgramBuilder:
 
     def has(self, source: str, options: Sequence[str] = ()) -> bool:
         """Whether the program of a source is there: in use, or kept as a binary."""
-        key = program_key(source, self.completed(options), self.device.facts)
+        return self._has(self._wanted(source, options).key)
+
+    def _has(self, key: bytes) -> bool:
         with self._lock:
             if key in self._programs:
                 return True
@@ -283,32 +300,32 @@ class ProgramBuilder:
         bounds = current_bounds()  # of the calling thread: who waits may give up
         goes_on = goes_on_aside()
 
-        def build(source: ProgramSource) -> Program:
+        def build(source: ProgramSource, wanted: _Wanted) -> Program:
             bounds.check()
             if goes_on is not None and not goes_on():
                 raise InferCancelledError("nobody waits for these programs any longer")
-            return self.build(source.name, source.source, source.options)
+            return self._keyed(source.name, source.source, wanted)
 
+        keyed = [self._wanted(source.source, source.options) for source in sources]
         if len(sources) > 1 or goes_on is not None:
-            self._compile_side_by_side(sources)
+            self._compile_side_by_side(sources, keyed)
         if len(sources) < 2 or self.threads < 2:
-            return [build(source) for source in sources]
+            return [build(*each) for each in zip(sources, keyed, strict=True)]
         workers = min(self.threads, len(sources))
         with ThreadPoolExecutor(workers, thread_name_prefix="polydevice-build") as pool:
-            return list(pool.map(build, sources))
+            return list(pool.map(build, sources, keyed))
 
-    def _compile_side_by_side(self, sources: Sequence[ProgramSource]) -> None:
+    def _compile_side_by_side(
+        self, sources: Sequence[ProgramSource], keyed: Sequence[_Wanted]
+    ) -> None:
         """Have other processes compile what is missing, where this one would do so in turn."""
         in_turn = self.device.capabilities.compiles_in_turn
         if not in_turn or os.environ.get(NO_COMPILE_VARIABLE) == "1":
             return
         missing = {
-            program_key(each.source, self.completed(each.options), self.device.facts): (
-                each.source,
-                self.completed(each.options),
-            )
-            for each in sources
-            if not self.has(each.source, each.options)
+            key: (source.source, joined)
+            for source, (joined, key) in zip(sources, keyed, strict=True)
+            if not self._has(key)
         }
         made = compile_side_by_side(self.device, missing, self.threads)
         with self._lock:
