@@ -115,7 +115,8 @@ def test_other_shapes_in_between(core, rng, replayed) -> None:
             np.testing.assert_array_equal(
                 held(request.get_blob("y")), held(blobs[rows]) * 3 + 1, err_msg=str(rows)
             )
-    assert replayed
+    # Where programs for these very sizes are wanted, each inference counts towards them.
+    assert replayed or not request.runner.last.plan.is_final
 
 
 def test_a_plan_that_took_its_place_runs(executable, rng, replayed) -> None:
@@ -147,7 +148,7 @@ def test_a_plan_in_use_is_the_last_to_go(core, rng, replayed) -> None:
     request.infer()
     assert executable.plans.plans()[-1] is mine
     request.infer()
-    assert replayed
+    assert replayed or not mine.is_final
     assert executable.plans.plans()[-1] is mine
 
 
