@@ -11,7 +11,12 @@ from polydevice_cpu.onednn.constants import Algorithm
 from polydevice_cpu.onednn.descriptor import row_major
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.plan import settling
-from polydevice_cpu.plan.filling.copies import MOST_RUNS, copying, joining, repeating
+from polydevice_cpu.plan.filling.copies import (
+    MOST_JOINED,
+    copying,
+    joining,
+    repeating,
+)
 from polydevice_cpu.plan.filling.pairs import pairing
 from polydevice_cpu.plan.step import ArrayStep
 from polydevice_cpu.plan.value import Kind, Storage, Value
@@ -141,6 +146,8 @@ LAST = (0, 2, 3, 1)
         ((1, 69, 15, 2), (0, 3, 2, 1), None),
         ((3, 1, 1, 5), None, LAST),
         ((1, 2, 3, 4), None, (3, 2, 1, 0)),
+        ((1, 3, 401, 299), None, LAST),
+        ((5, 2, 250, 199), None, LAST),
     ],
 )
 def test_copies(shape, before, behind):
@@ -151,9 +158,9 @@ def test_copies(shape, before, behind):
 
 
 def test_large_copies_are_onednns():
-    sides = [(value((1, 3, n, 400)), value((1, 3, n, 400), LAST)) for n in (100, 200, 400)]
-    assert [copying(*each) is not None for each in sides] == [True, False, False]
-    assert copying(*sides[0], threads=2) is None
+    sides = [(value((1, 3, n, 400)), value((1, 3, n, 400), LAST)) for n in (100, 200, 1200)]
+    assert [copying(*each) is not None for each in sides] == [True, True, False]
+    assert copying(*sides[1], threads=8) is None
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2, 3])
@@ -167,11 +174,16 @@ def test_joined_parts(axis, order):
     np.testing.assert_array_equal(got, np.concatenate(given, axis))
 
 
-def test_many_runs_are_joined_by_onednn():
-    for rows in (100, 200):
-        parts = [value((1, 24, rows, 40), LAST)] * 2
-        made = joining(1, parts, value((1, 48, rows, 40), LAST))
-        assert (made is not None) == (2 * rows * 40 <= MOST_RUNS)
+@pytest.mark.parametrize("rows", [40, 160, 333, 1100])
+def test_many_runs_are_joined_some_at_a_time_and_more_by_onednn(rows):
+    parts = [value((1, n, rows, 40), LAST) for n in (24, 3)]
+    target = value((1, 27, rows, 40), LAST)
+    made = joining(1, parts, target)
+    assert (made is not None) == (2 * rows * 40 <= MOST_JOINED)
+    if made is not None:
+        given, got = [filled(part, seed) for seed, part in enumerate(parts)], filled(target)
+        assert made(*given, got) == ()
+        np.testing.assert_array_equal(got, np.concatenate(given, 1))
 
 
 @pytest.mark.parametrize(("high", "wide"), [(1, 2), (2, 2), (3, 1), (5, 4)])
@@ -188,7 +200,7 @@ def test_other_pixels_are_onednns():
     assert repeating(source, value((1, 16, 9, 12), LAST)) is None
     assert repeating(source, value((1, 16, 12, 12))) is None
     assert repeating(value((1, 3, 6, 6), LAST), value((1, 3, 12, 12), LAST)) is None
-    assert repeating(source, value((1, 16, 120, 120), LAST)) is None
+    assert repeating(source, value((1, 16, 180, 180), LAST)) is None
 
 
 PAIRS = {

@@ -19,16 +19,26 @@ MOST_NS = 80_000.0
 make and bind. A plan runs eight times so. Here and below: where several threads would share it,
 each takes a part of the time."""
 
+MOST_ALONG_NS = 500_000.0
+"""The same where a short axis comes innermost, some elements of the outermost at a time: 3 channels
+of 192x1344 take 285 us then and 415 at once, oneDNN 300, and 0.4 ms to choose, make and bind."""
+
+AT_ONCE_BYTES = 1 << 19
+"""So much is written before it is gone over again."""
+
 ROW = 8
 """So many elements next to each other NumPy copies at once."""
 
 _FAST_NS, _SLOW_NS = 0.35, 2.4
 """What it takes for an element of a long row, and for one of a row that is shorter than `ROW`."""
 
-MOST_RUNS = 12_000
-"""How many runs of memory between others NumPy may copy, or repeat: beyond what fits into the
-second cache oneDNN takes half as long. So many take 65 us where 24 channels are joined, as oneDNN's
-code does, which takes 0.15 ms to choose and bind; repeated ones 40 instead of 25, and 0.12 ms."""
+MOST_REPEATED = 30_000
+"""How many pixels NumPy may write by repeating others: so many take 20 us longer than by oneDNN's
+code, and that 0.12 to 0.2 ms to choose and bind."""
+
+MOST_JOINED = 80_000
+"""How many runs of memory between others NumPy may copy: 34,000 of 24 channels take 312 us some
+positions at a time, and 505 part by part. oneDNN takes as long, and 0.15 ms to choose and bind."""
 
 
 def copying(source: Value, target: Value, threads: int = 1) -> Compute | None:
@@ -40,10 +50,30 @@ def copying(source: Value, target: Value, threads: int = 1) -> Compute | None:
     if shape[along] >= ROW or math.prod(shape) == shape[along]:
         each_ns, compute = _FAST_NS, _copy
     elif any(n >= ROW and step == 1 for n, step in zip(shape, steps, strict=True)):
-        each_ns, compute = _FAST_NS, partial(_copy_along, along)
+        if math.prod(shape) * _FAST_NS * threads > MOST_ALONG_NS:
+            return None
+        axes = [d for d, n in enumerate(shape) if n > 1 and d != along]
+        return _by_parts(partial(_copy_along, along), axes, target)
     else:
         each_ns, compute = _SLOW_NS, _copy
     return compute if math.prod(shape) * each_ns * threads <= MOST_NS else None
+
+
+def _by_parts(compute: Compute, axes: Sequence[int], target: Value) -> Compute:
+    """The same for some elements of the outermost axis at a time, where all of them are much."""
+    assert target.strides is not None
+    axis = max(axes, key=target.strides.__getitem__, default=0)
+    parts = -(-target.elements * target.dtype.itemsize // AT_ONCE_BYTES)
+    count = -(-target.shape[axis] // parts)
+    return compute if parts == 1 else partial(_compute_parts, compute, axis, count)
+
+
+def _compute_parts(compute: Compute, axis: int, count: int, *arrays: Array) -> tuple[()]:
+    before = (slice(None),) * axis
+    for start in range(0, arrays[-1].shape[axis], count):
+        part = (*before, slice(start, start + count))
+        compute(*[array[part] for array in arrays])
+    return ()
 
 
 def _copy(source: Array, target: Array) -> tuple[()]:
@@ -62,14 +92,15 @@ def joining(axis: int, parts: Sequence[Value], target: Value, threads: int = 1) 
     """Return what joins parts along an axis; None where that takes long."""
     places = target.strides
     assert places is not None
-    outer = [n for n, step in zip(target.shape, places, strict=True) if step > places[axis]]
-    if math.prod(outer) * len(parts) * threads > MOST_RUNS:
+    axes = [d for d, step in enumerate(places) if step > places[axis] and target.shape[d] > 1]
+    if math.prod(target.shape[d] for d in axes) * len(parts) * threads > MOST_JOINED:
         return None
     ends = [0]
     for part in parts:
         ends.append(ends[-1] + part.shape[axis])
     before = (slice(None),) * axis
-    return partial(_join, [(*before, slice(*each)) for each in pairwise(ends)])
+    compute = partial(_join, [(*before, slice(*each)) for each in pairwise(ends)])
+    return _by_parts(compute, axes, target) if axes else compute
 
 
 def _join(places: Sequence[tuple[slice, ...]], *arrays: Array) -> tuple[()]:
@@ -90,7 +121,7 @@ def repeating(source: Value, target: Value, threads: int = 1) -> Compute | None:
     sizes = list(zip(source.shape[2:], target.shape[2:], strict=True))
     if any(many % few for few, many in sizes) or source.shape[1] < ROW:
         return None
-    if target.elements * threads > MOST_RUNS * source.shape[1]:
+    if target.elements * threads > MOST_REPEATED * source.shape[1]:
         return None
     split = (*source.shape[:2], *(n for few, many in sizes for n in (few, many // few)))
     alone = (*source.shape[:2], *(n for few, _ in sizes for n in (few, 1)))
