@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 
 import numpy as np
 import pytest
@@ -43,3 +44,8 @@ def test_calls_end_where_one_fails(refused) -> None:
 
 def test_no_calls() -> None:
     assert calls(np.empty(0, CALL))() == 0
+
+
+def test_code_of_several_pages() -> None:
+    code = bytes.fromhex("f30f1efa") + b"\x90" * (3 * mmap.PAGESIZE) + bytes.fromhex("b82a000000c3")
+    assert function_of(code)() == 42

@@ -42,14 +42,14 @@ def function_of(code: bytes) -> Any | None:
     """Return machine code as a function that returns a size_t; None if it cannot run here.
 
     Args:
-        code: at most a page; it begins with ``endbr64`` and reaches nothing outside of itself but
-            by its arguments.
+        code: it begins with ``endbr64`` and reaches nothing outside of itself but by its arguments.
     """
     if sys.platform != "linux" or platform.machine() != "x86_64" or sys.maxsize < 2**32:
         return None
+    size = -(-len(code) // mmap.PAGESIZE) * mmap.PAGESIZE
     try:
         memory = mmap.mmap(
-            *(-1, mmap.PAGESIZE),
+            *(-1, size),
             flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS,
             prot=mmap.PROT_READ | mmap.PROT_WRITE,
         )
@@ -57,7 +57,7 @@ def function_of(code: bytes) -> Any | None:
         address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         protect = ctypes.CDLL(None, use_errno=True).mprotect
         protect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-        if protect(address, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_EXEC):
+        if protect(address, size, mmap.PROT_READ | mmap.PROT_EXEC):
             return None  # a hardened system
     except OSError:
         return None

@@ -155,6 +155,8 @@ class ArrayStep:
     Attributes:
         writes: whether the function takes the outputs' arrays too, behind the inputs, and writes
             them itself; else what it returns is copied there.
+        by_address: whether it writes them, and takes addresses of inputs and outputs instead, in a
+            list.
     """
 
     name: str
@@ -165,6 +167,7 @@ class ArrayStep:
     implementation: str = "numpy"
     writes: bool = False
     layers: tuple[str, ...] = ()
+    by_address: bool = False
 
     @property
     def values(self) -> list[Value]:

@@ -4,27 +4,37 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Sequence
 from ctypes import c_void_p
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
-from polydevice_cpu.algorithms.by_machine.window_code import (
+from polydevice_cpu.algorithms.by_machine.window_code import kernel
+from polydevice_cpu.algorithms.by_machine.window_tiles import (
     BLOCK,
-    GIVEN,
-    ROWS,
+    OF_LOGISTIC,
     Function,
     Terms,
-    kernel,
+    Tile,
 )
 
-WIDTHS = (8, 4, 1)
-"""How many positions of a row are computed at once, where windows do not reach over its ends."""
+TILES = {1: Tile(1, 12), 2: Tile(2, 12), 3: Tile(3, 8)}
+"""Blocks of channels → what is computed at once."""
+
+OWN_TILE = Tile(1, 8)
+"""The same of channels with a source each: with more positions it takes up to half as long again,
+as the blocks of a position, which lie next to each other, are then read further apart."""
+
+OF_ONE = 8
+"""So many blocks are computed at once of one position, as of a mean over all: one of 96x48x336
+takes 213 us so, 545 block by block, and 209 by oneDNN's code."""
+
+SLOWEST = 8
+"""Fewer positions take as long: each sum waits for the one before."""
 
 Shape = tuple[int, ...]
 _Kind = tuple[int, int, int, int]
@@ -76,7 +86,7 @@ class Constants:
             0 if each is None else _address(each) for each in (self.weights, self.bias, self.slopes)
         )
         shares = [_both(*each) for each in (self.first, *self.shares)]
-        return (weights, bias), (slopes - bias, *shares)
+        return (weights, bias), (slopes - bias, *shares, *OF_LOGISTIC)
 
 
 def _both(first: float, second: float) -> int:
@@ -84,74 +94,78 @@ def _both(first: float, second: float) -> int:
     return int.from_bytes(struct.pack("<ff", first, second), "little", signed=True)
 
 
-@dataclass(frozen=True, eq=False)
-class Arguments:
+class Arguments(NamedTuple):
     """What machine code is told besides addresses of numbers; see `kernel`.
 
     Attributes:
-        fixed: what lies between the addresses and the rows.
-        rows, columns: how many kinds of them there are.
-        kinds: what they are.
-        last_block: which elements of it there are, as bits.
-        steps: how often the innermost step is made.
+        tile: what it computes at once.
+        first_source, first_result: how far behind the picture's they begin, in bytes.
+        before: what is told before the bytes from bias to slopes, and behind addresses.
+        sizes: what is told behind them.
+        kinds: of rows and columns.
     """
 
-    fixed: tuple[int, ...]
-    rows: int
-    columns: int
+    tile: Tile
+    first_source: int
+    first_result: int
+    before: tuple[int, ...]
+    sizes: tuple[int, ...]
     kinds: tuple[int, ...]
-    last_block: int
+
+    def numbers(self, constants: Constants) -> array[int]:
+        """All numbers; source and result are missing."""
+        (weights, bias), (to_slopes, *shares) = constants.told
+        first = self.first_result
+        told = 0, 0, weights + first, bias + first, *self.before, to_slopes, *self.sizes
+        return array("q", (*told, *shares, *self.kinds))
+
+
+class Told(NamedTuple):
+    """What machine code is told, for each of its calls.
+
+    Attributes:
+        calls: how it is called.
+        steps: how many vectors are computed for each element of each window, about.
+    """
+
+    calls: tuple[Arguments, ...]
     steps: int
 
-    def numbers(self, constants: Constants) -> Array:
-        """All numbers; what is pointed to lies behind them."""
-        before, behind = constants.told
-        count = GIVEN - 1 + len(behind)
-        found = np.empty(count + len(self.kinds), np.int64)
-        start = _address(found) + 8 * count
-        of_rows, of_columns = (start, self.rows), (start + 8 * ROWS * self.rows, self.columns)
-        head = 0, 0, *before, *self.fixed, *of_rows, *of_columns, self.last_block, *behind
-        struct.pack_into(f"<{len(found)}q", found.data, 0, *head, *self.kinds)
+
+STEP_NS = 0.19
+"""How long a step takes: 0.13 for two blocks of 12 positions at best."""
+
+
+def taken_us(told: Told, step_ns: float = STEP_NS) -> float:
+    """Return how long it takes, about; or how much longer than something else."""
+    return told.steps * step_ns / 1e3
+
+
+class Functions:
+    """Machine code for a chain of functions, emitted when a tile is computed for the first time."""
+
+    def __init__(self, chain: Sequence[Function], *, terms: Terms, has_bias: bool) -> None:
+        """Emit nothing yet."""
+        self._chain, self._terms, self._has_bias = tuple(chain), terms, has_bias
+        self._found: dict[Tile, Any] = {}
+
+    def of(self, tile: Tile) -> Any | None:
+        """Return a function that computes a tile at once; None where there cannot be any."""
+        found = self._found.get(tile)
+        if found is None:
+            code = _code(tile, self._chain, self._terms, self._has_bias)
+            found = self._found[tile] = function_of(code)
         return found
 
 
-STEP_NS = 1.5
-"""How long the innermost step takes, for 8 positions, 4 or 1."""
-
-PER_STEP = 11
-"""So many positions oneDNN's code computes at the same time."""
-
-
-def taken_us(told: Mapping[int, Arguments], *, more_than_onednn: bool = False) -> float:
-    """Return how long it takes, about, or how much longer than oneDNN's code."""
-    taken = 0.0
-    for width, each in told.items():
-        part = 1 - width / PER_STEP if more_than_onednn else 1
-        taken += each.steps * STEP_NS * part
-    return taken / 1e3
-
-
-def functions(chain: Sequence[Function], *, terms: Terms, has_bias: bool) -> dict[int, Any] | None:
-    """Return functions by how many positions they compute; None where there cannot be any."""
-    found = {}
-    for width in WIDTHS:
-        found[width] = function_of(_code(width, tuple(chain), terms, has_bias))
-    return None if None in found.values() else found
-
-
-@lru_cache(maxsize=64)
-def _code(
-    width: int,
-    chain: tuple[Function, ...],
-    terms: Terms,
-    has_bias: bool,
-) -> bytes:
-    return kernel(width, chain, terms=terms, has_bias=has_bias)
+@lru_cache(maxsize=256)
+def _code(tile: Tile, chain: tuple[Function, ...], terms: Terms, has_bias: bool) -> bytes:
+    return kernel(tile, chain, terms=terms, has_bias=has_bias)
 
 
 @lru_cache(maxsize=32)
-def arguments(source: Shape, result: Shape, windows: Windows) -> Mapping[int, Arguments] | None:
-    """Return what machine code is told, by how many positions it computes at once.
+def arguments(source: Shape, result: Shape, windows: Windows) -> Told | None:
+    """Return what machine code is told.
 
     Args:
         source: [N, C, H, W], whose channels lie next to each other.
@@ -164,47 +178,91 @@ def arguments(source: Shape, result: Shape, windows: Windows) -> Mapping[int, Ar
     pictures, given, height, width = source
     _, channels, high, wide = result
     rows, columns = _kinds(0, high, height, windows), _kinds(1, wide, width, windows)
+    read, written = 4 * given, 4 * channels
+    row, of_row = width * read, wide * written
+    is_own, across = windows.is_depthwise, windows.sizes[1]
+    (down, along), (gap, left_out), (above, before) = windows[1:4]
+    each, tap = (1, (left_out + 1) * read) if is_own else (given, read)
     if any(first >= last for _, _, first, last in (*rows, *columns)):
         return None
-    blocks, across = -(-channels // BLOCK), windows.sizes[1]
+    lines, taps = (
+        sum(n * (last - first) for _, n, first, last in axis) for axis in (rows, columns)
+    )
+    sizes = (
+        *(pictures, height * row, high * of_row, 0, len(rows), len(columns), down * row, of_row),
+        *(along * read, written, (gap + 1) * row, tap, across * each, each),
+    )
+    kinds = tuple(itertools.chain(*rows, *columns))
+    first = -above * row - before * read
+    at_once = high * wide * (OF_ONE if is_own else 2)
+    steps = -(-channels // BLOCK) * pictures * lines * taps * each * max(SLOWEST // at_once, 1)
+    element = tap if is_own else 4
+    is_one = high * wide == 1
+    return _told(first, channels, element, sizes, kinds, steps, is_own=is_own, is_one=is_one)
+
+
+def of_rows(rows: int, weights: Shape, positions: int) -> Told:
+    """Return what machine code is told of [rows, positions, C] times [A, C, N]: [rows, A, …, N].
+
+    Args:
+        rows: how many.
+        weights: [A, C, N].
+        positions: of a row.
+    """
+    matrices, given, channels = weights
     read, written = 4 * given, 4 * channels
-    of_row, of_column = ((gap + 1) * read for gap in windows.gaps)
-    of_row *= width
-    each, apart = (1, of_column) if windows.is_depthwise else (given, 4)
-    found_rows = [
-        (
-            (picture * height + start * windows.steps[0] - windows.pads[0]) * width * read
-            + first * of_row,
-            (picture * high + start) * wide * written,
-            first * across * each * written,
-            last - first,
-            count,
-        )
-        for picture in range(pictures)
-        for start, count, first, last in rows
-    ]
-    by_width: dict[int, list[tuple[int, ...]]] = {}
-    step, before = windows.steps[1] * read, windows.pads[1] * read
-    for start, count, first, last in columns:
-        there, taken = of_column * first - before, last - first
-        left = of_row - taken * of_column, (across - taken) * each * written
-        begin, elements = first * each * written, taken * each
-        is_whole = taken == across
-        for at_once, place, times in _at_once(start, count) if is_whole else [(1, start, count)]:
-            at = place * step + there, place * written, begin, elements, times
-            by_width.setdefault(at_once, []).append((*at, *left))
-    fixed = blocks, written, step, apart, windows.steps[0] * width * read, wide * written
-    last_block = (1 << (channels - 1) % BLOCK + 1) - 1
-    lines = blocks * sum(row[3] * row[4] for row in found_rows)
-    return {
-        at_once: Arguments(
-            *(fixed, len(found_rows), len(found)),
-            tuple(itertools.chain.from_iterable((*found_rows, *found))),
-            last_block,
-            lines * sum(column[3] * column[4] for column in found),
-        )
-        for at_once, found in by_width.items()
-    }
+    sizes = (
+        *(matrices, 0, positions * written, given * written, 1, 1),
+        *(positions * read, matrices * positions * written, read, written, 0, read, given, given),
+    )
+    kinds = 0, rows, 0, 1, 0, positions, 0, 1
+    steps = -(-channels // BLOCK) * matrices * rows * positions * given
+    return _told(0, channels, 4, sizes, kinds, steps, is_own=False)
+
+
+def _told(
+    first: int,
+    channels: int,
+    element: int,
+    sizes: tuple[int, ...],
+    kinds: tuple[int, ...],
+    steps: int,
+    *,
+    is_own: bool,
+    is_one: bool = False,
+) -> Told:
+    """What tiles of channels are told, and those of blocks that are left.
+
+    Args:
+        first: where the window of the first position begins, in bytes.
+        channels: of the result.
+        element: bytes between two elements of a window.
+        sizes: see `Arguments`.
+        kinds: likewise.
+        steps: see `Told`.
+        is_own: whether channels have a source each.
+        is_one: whether the result is one position.
+    """
+    blocks, row = -(-channels // BLOCK), 4 * channels
+    last, all_ = (1 << (channels - 1) % BLOCK + 1) - 1, (1 << BLOCK) - 1
+    if not is_own:
+        is_odd = blocks % 2
+        pairs = (blocks - 3 * is_odd) // 2 if blocks > 2 else blocks // 2
+        tiles = [(TILES[2], pairs), (TILES[3 if blocks > 2 else 1], is_odd)]
+    elif is_one:
+        tiles = [(Tile(OF_ONE, 1), blocks // OF_ONE), (Tile(blocks % OF_ONE, 1), 1)]
+    else:
+        tiles = [(OWN_TILE, blocks)]
+    calls, begin = [], 0
+    for tile, count in tiles:
+        computed = tile.blocks * count
+        if computed:
+            blocks -= computed
+            before = count, element, row, all_ if blocks else last
+            source = first + begin if is_own else first
+            calls.append(Arguments(tile, source, begin, before, sizes, kinds))
+            begin += 4 * BLOCK * computed
+    return Told(tuple(calls), steps)
 
 
 def _kinds(axis: int, count: int, size: int, windows: Windows) -> Sequence[_Kind]:
@@ -228,36 +286,34 @@ def _kinds_of(
     return found
 
 
-def _at_once(start: int, count: int) -> list[tuple[int, int, int]]:
-    """(positions at once, the first place, how often); some places may be computed twice."""
-    width = next(n for n in WIDTHS if n <= count)
-    found = [(width, start, count // width)]
-    if count % width:
-        found.append((width, start + count - width, 1))
-    return found
-
-
 def starter(
-    made: Mapping[int, Any], given: Mapping[int, Arguments], constants: Constants
-) -> Callable[[object], Callable[[Array, Array], tuple[()]]]:
-    """Return what makes the function of a source and a result, for one request each.
+    made: Functions, given: Told, constants: Constants
+) -> Callable[[object], Callable[[Sequence[int]], tuple[()]]] | None:
+    """Return what makes the function of addresses of a source and a result, for one request each.
 
     Args:
-        made: functions by how many positions they compute at once.
+        made: functions of tiles.
         given: what they are told.
         constants: what they read besides.
+
+    Returns:
+        None where there cannot be any.
     """
+    functions: list[Any] = [made.of(each.tile) for each in given.calls]
+    if None in functions:
+        return None
 
-    def start(_: object) -> Callable[[Array, Array], tuple[()]]:
-        told = [each.numbers(constants) for each in given.values()]
-        calls = [
-            (made[width], c_void_p(_address(each))) for width, each in zip(given, told, strict=True)
-        ]
+    def start(_: object) -> Callable[[Sequence[int]], tuple[()]]:
+        calls = []
+        for function, each in zip(functions, given.calls, strict=True):
+            numbers = each.numbers(constants)
+            place = c_void_p(numbers.buffer_info()[0])
+            calls.append((function, place, numbers, each.first_source, each.first_result))
 
-        def compute(source: Array, target: Array) -> tuple[()]:
-            for each in told:
-                each[0], each[1] = _address(source), _address(target)
-            for function, place in calls:
+        def compute(addresses: Sequence[int]) -> tuple[()]:
+            source, target = addresses
+            for function, place, numbers, first_source, first_result in calls:
+                numbers[0], numbers[1] = source + first_source, target + first_result
                 function(place)
             return ()
 

@@ -354,6 +354,8 @@ class BoundPlan:
         return None if storage.array is None else address_of(storage.array)
 
     def _bind_array_step(self, step: ArrayStep) -> Call:
+        if step.by_address:
+            return partial(step.start(self._context), self._addresses(step.values))
         inputs = self._arrays(step.inputs)
         outputs = self._arrays(step.outputs)
         compute = step.start(self._context)

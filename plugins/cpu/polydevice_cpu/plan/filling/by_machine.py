@@ -7,21 +7,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
 from polydevice.dtype import Array
-from polydevice_cpu.algorithms.by_machine.window_code import LONGEST, Function, Terms
+from polydevice.symbolic_size import is_symbolic
 from polydevice_cpu.algorithms.by_machine.window_sums import (
     Constants,
+    Functions,
     Windows,
     arguments,
-    functions,
+    of_rows,
     starter,
     taken_us,
 )
-from polydevice_cpu.onednn.attributes import Attributes, Eltwise, PostOp, Prelu
+from polydevice_cpu.algorithms.by_machine.window_tiles import LONGEST, Function, Terms
+from polydevice_cpu.onednn.attributes import Attributes, Eltwise, PostOp, Prelu, Sum
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType
 from polydevice_cpu.onednn.descriptor import (
     Descriptor,
@@ -35,13 +38,18 @@ from polydevice_cpu.plan.filling.recipe import Packing, ValueForm
 from polydevice_cpu.plan.step import Start
 from polydevice_cpu.plan.value import Value
 
-_DEPTHWISE = "brdgmm_dw:avx512_core"
+_DEPTHWISE, _PRODUCT = "brdgmm_dw:avx512_core", "brg:avx512_core"
 _WITH_ALL_CHANNELS = "brgconv:avx512_core", "jit:avx512_core"
 """oneDNN's code whose order of adding is followed; other code pads with zeros, or adds in parts."""
 
-MOST_US = {"brgconv:avx512_core": 80.0, "jit:avx512_core": 40.0, _DEPTHWISE: 40.0}
+MOST_US = {"brgconv:avx512_core": 700.0, "jit:avx512_core": 110.0}
+MOST_US |= {_DEPTHWISE: 60.0, _PRODUCT: 150.0}
 """How much longer than oneDNN's the code may take: a plan runs eight times so, and oneDNN takes
-0.65, 0.3 and 0.2 to 0.3 ms to choose, generate and bind code for a size."""
+0.95, 0.45, 0.25 and 0.35 ms to choose, generate and bind code for a size."""
+
+MORE_NS = {"brgconv:avx512_core": 0.015, "jit:avx512_core": 0.04, _DEPTHWISE: 0.03, _PRODUCT: 0.03}
+"""How much longer a step takes than in oneDNN's code: -3 to 20, 15 to 25, -12 to 15 and, where
+there are few channels, -50 to 40 %."""
 
 MOST_POOLS_US = 80.0
 """How long it may take for pools: oneDNN's takes a third at least, and 0.2 to 0.3 ms to make."""
@@ -53,7 +61,8 @@ _Link = tuple[Function, float, float]
 
 _SRC, _WEIGHTS, _BIAS, _DST, _ATTRIBUTES = 3, 4, 5, 6, 11
 _GEOMETRY = slice(7, 11)
-_ONE_SLOPE_PER_CHANNEL = Prelu(2)
+_OF_PRODUCTS = 1, 2, 3, 4, 5
+_ONE_SLOPE_PER_CHANNEL, _SUMS = Prelu(2), (Sum(), Sum(1.0, DataType.F32))
 _OF_POOLS, _GEOMETRY_OF_POOLS = (2, 10), slice(5, 10)
 _POOLS = (
     *(Algorithm.POOLING_AVG_INCLUDE_PADDING, Algorithm.POOLING_AVG_EXCLUDE_PADDING),
@@ -65,13 +74,15 @@ _FUNCTIONS = {
     Algorithm.LINEAR: Function.LINEAR,
     Algorithm.HARD_SWISH: Function.HARDSWISH,
     Algorithm.RELU: Function.RELU,
+    Algorithm.LOGISTIC: Function.LOGISTIC,
+    Algorithm.SWISH: Function.SWISH,
 }
 
 
 def may_be_by_machine(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
-    """Whether a primitive is a convolution or pool that there is machine code for."""
+    """Whether a primitive is a convolution, pool or product that there is machine code for."""
     if not isinstance(given, SymbolicPrimitive) or given.name != "convolution_forward":
-        return _may_be_a_pool(given)
+        return _may_be_a_pool(given) or _may_be_of_rows(given)
     src, weights, bias, dst, attributes = (
         given.arguments[place] for place in (_SRC, _WEIGHTS, _BIAS, _DST, _ATTRIBUTES)
     )
@@ -108,6 +119,30 @@ def _may_be_a_pool(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
     )
 
 
+def _may_be_of_rows(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
+    """Whether each row is multiplied by some matrices, as transposed convolutions are computed."""
+    if not isinstance(given, SymbolicPrimitive) or given.name != "matmul":
+        return False
+    src, weights, bias, dst, attributes = (given.arguments[place] for place in _OF_PRODUCTS)
+    assert isinstance(weights, Descriptor)
+    assert isinstance(attributes, Attributes)
+    if not (is_open(src) and is_open(dst)) or isinstance(bias, SymbolicDescriptor):
+        return False
+    if len(weights.shape) != 4 or any(map(is_symbolic, (*weights.shape, src.shape[1]))):
+        return False
+    alone, matrices, channels, results = weights.shape
+    return (
+        given.implementation == _PRODUCT
+        and given.threads == 1
+        and src.shape[1] == alone == 1 != matrices
+        and channels <= MOST_CHANNELS
+        and (not isinstance(bias, Descriptor) or bias.shape == (1, 1, 1, results))
+        and not attributes.quantisation
+        and _links(attributes) is not None
+        and _ONE_SLOPE_PER_CHANNEL not in attributes.post_ops
+    )
+
+
 def is_open(layout: object) -> TypeGuard[SymbolicDescriptor]:
     """Whether f32 lies by formulas of strides, which nobody has to ask oneDNN for."""
     return (
@@ -129,6 +164,8 @@ def _links(attributes: Attributes) -> tuple[_Link, ...] | None:
 def _link(post_op: PostOp) -> _Link | None:
     if post_op == _ONE_SLOPE_PER_CHANNEL:
         return Function.PRELU, 0.0, 0.0
+    if post_op in _SUMS:
+        return Function.SUM, 0.0, 0.0
     if not isinstance(post_op, Eltwise) or post_op.algorithm not in _FUNCTIONS:
         return None
     function = _FUNCTIONS[post_op.algorithm]
@@ -158,15 +195,15 @@ class _Form(NamedTuple):
     """What is the same for all sizes of a step.
 
     Attributes:
-        window: sizes of a window.
+        window: sizes of a window; of a product those of its matrices.
         is_depthwise: whether each channel has its own source.
-        functions: by how many positions they compute at once.
+        functions: machine code.
         constants: what is read besides.
     """
 
     window: tuple[int, ...]
     is_depthwise: bool
-    functions: dict[int, Any]
+    functions: Functions
     constants: Constants
 
 
@@ -201,6 +238,8 @@ class ByMachine:
         if weights not in self._forms:
             self._forms[weights] = _form(given, constants, packing)
         form = self._forms[weights]
+        if form is not None and given.name == "matmul":
+            return _product(sides, form)
         if form is None or not all(map(_is_channels_last, sides)):
             return None
         steps, gaps, pads, behind = sizes(given)[_GEOMETRY]
@@ -209,9 +248,21 @@ class ByMachine:
         if not is_in_order(windows, behind, source[1]):
             return None
         told = arguments(source, result, windows)
-        if told is None or taken_us(told, more_than_onednn=True) > MOST_US[given.implementation]:
+        code = given.implementation
+        if told is None or taken_us(told, MORE_NS[code]) > MOST_US[code]:
             return None
         return starter(form.functions, told, form.constants)
+
+
+def _product(sides: tuple[Value, Value], form: _Form) -> Start | None:
+    """What makes the function of source and result; None where oneDNN computes it."""
+    if any(side.strides != row_major(side.shape) for side in sides):
+        return None
+    rows, _, positions, _ = sides[0].shape
+    told = of_rows(rows, form.window, positions)
+    if taken_us(told, MORE_NS[_PRODUCT]) > MOST_US[_PRODUCT]:
+        return None
+    return starter(form.functions, told, form.constants)
 
 
 def _pool(sides: tuple[Value, Value], geometry: tuple[Any, ...], *, is_max: bool) -> Start | None:
@@ -224,35 +275,44 @@ def _pool(sides: tuple[Value, Value], geometry: tuple[Any, ...], *, is_max: bool
     source, result = (side.shape for side in sides)
     told = arguments(source, result, Windows(window, steps, gaps, pads, is_depthwise=True))
     terms, chain = (Terms.LARGEST, []) if is_max else (Terms.PLAIN, [Function.QUOTIENT])
-    code = functions(chain, terms=terms, has_bias=False)
-    if told is None or code is None or taken_us(told) > MOST_POOLS_US:
+    code = _of_pools(terms, *chain)
+    if told is None or taken_us(told) > MOST_POOLS_US:
         return None
     if is_max:
         return starter(code, told, Constants(None, None, None, [], (_LEAST, _LEAST)))
     return starter(code, told, Constants(None, None, None, [(math.prod(window), 0.0)]))
 
 
+@lru_cache
+def _of_pools(terms: Terms, *chain: Function) -> Functions:
+    return Functions(chain, terms=terms, has_bias=False)
+
+
 def _form(
     given: SymbolicPrimitive, constants: Mapping[int, ValueForm], packing: Packing
 ) -> _Form | None:
     """What is the same for all sizes; None where there is no code, or a constant is not plain."""
-    attributes, is_depthwise = given.arguments[_ATTRIBUTES], given.implementation == _DEPTHWISE
-    assert isinstance(attributes, Attributes)
-    links, has_bias = _links(attributes) or (), given.arguments[_BIAS] is not None
+    attributes = next(each for each in given.arguments if isinstance(each, Attributes))
+    is_depthwise = given.implementation == _DEPTHWISE
+    links, has_bias = _links(attributes) or (), Arg.BIAS in constants
     weights, others = constants[Arg.WEIGHTS], {**constants}
     del others[Arg.WEIGHTS]
     found = {index: _numbers(form) for index, form in others.items()}
     array = weights.given.storage.array
     chain, shares = [link[0] for link in links], [link[1:] for link in links]
     terms = Terms.OWN_CHANNEL if is_depthwise else Terms.ALL_CHANNELS
-    code = functions(chain, terms=terms, has_bias=has_bias)
-    if code is None or array is None or array.dtype != np.float32 or not weights.is_packed:
+    code = Functions(chain, terms=terms, has_bias=has_bias)
+    if array is None or array.dtype != np.float32 or not weights.is_packed:
         return None
     if any(each is None for each in found.values()):
         return None
     bias = found.pop(Arg.BIAS, None)
-    slopes, packed = next(iter(found.values()), None), _packed(array, given, packing)
-    return _Form(array.shape[-2:], is_depthwise, code, Constants(packed, bias, slopes, shares))
+    slopes = next(iter(found.values()), None)
+    if given.name == "matmul":
+        packed = packing(array, Descriptor.dense(array.shape)).storage.array
+        return _Form(array.shape[1:], False, code, Constants(packed, bias, None, shares))
+    numbers = Constants(_packed(array, given, packing), bias, slopes, shares)
+    return _Form(array.shape[-2:], is_depthwise, code, numbers)
 
 
 def _packed(array: Array, given: SymbolicPrimitive, packing: Packing) -> Array | None:

@@ -159,7 +159,7 @@ class _Filled:
             return ArrayStep(
                 *(step.name, step.type, start, read, written, code, step.writes, step.layers)
             )
-        if place in self._in_code and not self._is_mean(step.primitive):
+        if place in self._in_code and not self._is_mean(step.primitive, place):
             by_machine = self._by_machine(form)
             if by_machine is not None:
                 return by_machine
@@ -187,12 +187,11 @@ class _Filled:
         start: Start,
         read: list[Value],
         target: Value,
-        code: str = "numpy",
     ) -> ArrayStep:
         """A step that computes, without oneDNN, what a primitive would."""
         self.is_for_now = True
         name, type_ = given.name, given.type
-        return ArrayStep(name, type_, start, read, [target], code, True, given.layers)
+        return ArrayStep(name, type_, start, read, [target], "numpy", True, given.layers)
 
     def _value(self, number: int) -> Value:
         made = self._values[number]
@@ -252,8 +251,10 @@ class _Filled:
         if source is not None:
             primitive, query, index = source
             assert isinstance(primitive, SymbolicPrimitive)
-            if not self._is_mean(primitive.latest):
-                return self._primitive(primitive.latest).descriptor(query, index)
+            latest = primitive.latest
+            place = self._places.get(id(latest), -1)
+            if not self._is_mean(latest, place):
+                return self._primitive(latest).descriptor(query, index)
         return Descriptor.strided(shape, strides, given.data_type)
 
     def _primitive(self, given: Primitive) -> Primitive:
@@ -281,10 +282,11 @@ class _Filled:
             self._threads = given.threads
             openmp.functions()[1](given.threads)
 
-    def _is_mean(self, given: Primitive) -> bool:
+    def _is_mean(self, given: Primitive, place: int) -> bool:
         """Whether it is a mean over all positions that NumPy computes."""
-        if not isinstance(given, SymbolicPrimitive) or self._places[id(given)] not in self._means:
+        if place not in self._means:
             return False
+        assert isinstance(given, SymbolicPrimitive)
         return is_a_mean(self._sizes(given), *self._sizes(given.src))
 
     def _by_numpy(
@@ -292,7 +294,7 @@ class _Filled:
     ) -> Compute | None:
         """The function that NumPy computes it with; None where oneDNN does."""
         if place in self._means:
-            return mean if self._is_mean(given) else None
+            return mean if self._is_mean(given, place) else None
         return self._arrays[place].compute(values, self._sizes)
 
     def _by_machine(self, form: StepForm) -> ArrayStep | None:
@@ -308,7 +310,11 @@ class _Filled:
         )
         if start is None:
             return None
-        return self._array_step(step, start, [source], target, MACHINE_CODE)
+        self.is_for_now = True
+        values = [source], [target]
+        return ArrayStep(
+            step.name, step.type, start, *values, MACHINE_CODE, True, step.layers, True
+        )
 
     def _in_parts(self, given: SymbolicPrimitive, place: int) -> Primitive | None:
         """The primitive of the first strip or block; None for one that is made at once."""

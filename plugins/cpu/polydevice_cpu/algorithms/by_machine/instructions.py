@@ -1,0 +1,194 @@
+"""Instructions of x86-64 with AVX-512 as bytes, as far as code that is emitted here needs them."""
+
+from __future__ import annotations
+
+import struct
+
+RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI, R8, R9, R10, R11, R12, R13, R14, R15 = range(16)
+KEPT = (RBX, RBP, R12, R13, R14, R15)
+"""Registers that a function has to keep."""
+
+LOAD, STORE, ADD, MUL, SUB, MIN, DIVIDE, MAX = 0x10, 0x11, 0x58, 0x59, 0x5C, 0x5D, 0x5E, 0x5F
+
+
+class Instructions:
+    """What has been emitted so far; `text` has the bytes."""
+
+    def __init__(self) -> None:
+        self.text = bytearray()
+
+    def raw(self, text: str) -> None:
+        """Add bytes."""
+        self.text += bytes.fromhex(text)
+
+    def begin(self, numbers: int) -> None:
+        """Begin a function that has room for numbers of 8 bytes on the stack."""
+        self.raw("f30f1efa")  # endbr64
+        for register in KEPT:
+            self.raw(f"{'41' if register > 7 else ''}{0x50 | register & 7:02x}")
+        self._room(numbers)
+
+    def end(self, numbers: int) -> None:
+        """Return 0."""
+        self._room(-numbers)
+        for register in reversed(KEPT):
+            self.raw(f"{'41' if register > 7 else ''}{0x58 | register & 7:02x}")
+        self.raw("c5f87731c0c3")  # vzeroupper; eax = 0; ret
+
+    def _room(self, numbers: int) -> None:
+        self.plain(0x81, 0, RSP)
+        self.text += struct.pack("<i", -8 * numbers)
+
+    # -- on 64 bits ---------------------------------------------------------------------------
+
+    def plain(self, opcode: int, register: int, base: int, offset: int | None = None) -> None:
+        """Add an instruction on 64 bits: of two registers, or one and [base + offset]."""
+        self.text += bytes((0x48 | register >> 3 << 2 | base >> 3, opcode))
+        self._operand(register, base, offset)
+
+    def _operand(self, register: int, base: int, offset: int | None) -> None:
+        is_far = offset is not None and offset > 127
+        mode = 0xC0 if offset is None else 0x80 if is_far else 0x40
+        self.text.append(mode | (register & 7) << 3 | base & 7)
+        if offset is not None:
+            if base & 7 == RSP:
+                self.text.append(0x24)
+            self.text += struct.pack("<i" if is_far else "<b", offset)
+
+    def move(self, register: int, other: int) -> None:
+        """Copy a register."""
+        self.plain(0x8B, register, other)
+
+    def load(self, register: int, base: int, number: int = 0) -> None:
+        """Load the number of 8 bytes at this place."""
+        self.plain(0x8B, register, base, 8 * number)
+
+    def store(self, register: int, base: int, number: int) -> None:
+        """Store it as the number of 8 bytes at this place."""
+        self.plain(0x89, register, base, 8 * number)
+
+    def add(self, register: int, base: int, number: int | None = None) -> None:
+        """Add a register, or the number of 8 bytes at this place."""
+        self.plain(0x03, register, base, None if number is None else 8 * number)
+
+    def subtract(self, register: int, other: int) -> None:
+        """Subtract a register."""
+        self.plain(0x2B, register, other)
+
+    def times(self, register: int, base: int, number: int | None = None) -> None:
+        """Multiply by a register, or by the number of 8 bytes at this place."""
+        self.text += bytes((0x48 | register >> 3 << 2 | base >> 3, 0x0F, 0xAF))
+        self._operand(register, base, None if number is None else 8 * number)
+
+    def compare(self, register: int, value: int) -> None:
+        """Compare with a constant from -128 to 127, for a jump that follows."""
+        self.plain(0x83, 7, register)
+        self.text += struct.pack("<b", value)
+
+    def copy(self, slot: int, base: int, number: int) -> None:
+        """Copy a number of 8 bytes to the stack, by way of RSI."""
+        self.load(RSI, base, number)
+        self.store(RSI, RSP, slot)
+
+    def forward(self, slot: int, base: int, number: int) -> None:
+        """Add a number of 8 bytes to one on the stack, by way of RSI."""
+        self.load(RSI, base, number)
+        self.plain(0x01, RSI, RSP, 8 * slot)
+
+    def step(self, register: int, size_bytes: int) -> None:
+        """Add a constant from -128 to 127."""
+        self.plain(0x83, 0, register)
+        self.text += struct.pack("<b", size_bytes)
+
+    def scaled(self, register: int, base: int, index: int, times: int) -> None:
+        """Register = base + index * times."""
+        rex = 0x48 | register >> 3 << 2 | index >> 3 << 1 | base >> 3
+        place = (times.bit_length() - 1) << 6 | (index & 7) << 3 | base & 7
+        self.text += bytes((rex, 0x8D, 0x44 | (register & 7) << 3, place, 0))
+
+    def again(self, register: int, start: int, number: int | None = None) -> None:
+        """Count a register, or the number at this place, down; go to the start unless it is 0."""
+        self.plain(0xFF, 1, register, None if number is None else 8 * number)
+        self.jump(start, "0f85")
+
+    def jump(self, to: int, kind: str = "e9") -> None:
+        """Go to a place that was emitted before."""
+        self.raw(kind)
+        self.text += struct.pack("<i", to - len(self.text) - 4)
+
+    def ahead(self, kind: str = "e9") -> int:
+        """Go to a place that `here` tells; return what it wants to know."""
+        self.raw(kind)
+        self.text += bytes(4)
+        return len(self.text)
+
+    def here(self, jump: int) -> None:
+        """Let a jump lead here."""
+        self.text[jump - 4 : jump] = struct.pack("<i", len(self.text) - jump)
+
+    # -- on vectors of 16 numbers -------------------------------------------------------------
+
+    def vector(
+        self,
+        opcode: int,
+        register: int,
+        first: int,
+        base: int,
+        index: int | None = None,
+        times: int = 1,
+        *,
+        behind: int = 0,
+        kind: int = 1,
+        prefix: int = 0,
+        is_memory: bool = True,
+        mask: int = 0,
+        is_one: bool = False,
+    ) -> None:
+        """Add an instruction on vectors: register = first and [base + index * times].
+
+        Args:
+            opcode: of the instruction.
+            register: where the result goes, or what is stored.
+            first: another vector; 0 where the instruction has none.
+            base: of an address; or a third vector, if `is_memory` is false.
+            index: of the address.
+            times: of the index.
+            behind: how many vectors behind this address; of single numbers, how many of these.
+            kind: of the opcode, as EVEX has it.
+            prefix: the same.
+            is_memory: whether there is an address.
+            mask: which of the masks says what elements there are; 0 for all. The others are 0 in
+                what is loaded, and stay elsewhere.
+            is_one: whether there is one number in memory, for all elements.
+        """
+        high = base >> 4 if not is_memory else (0 if index is None else index) >> 3
+        row = 0xF0 ^ (
+            (register >> 3 & 1) << 7 | high << 6 | (base >> 3 & 1) << 5 | (register >> 4) << 4
+        )
+        last = 0x40 | (8 ^ first >> 4 << 3) | is_one << 4 | mask
+        last |= 0x80 if opcode == LOAD and mask else 0
+        self.text += bytes((0x62, row | kind, (~first & 15) << 3 | 4 | prefix, last, opcode))
+        if not is_memory:
+            self.text.append(0xC0 | (register & 7) << 3 | base & 7)
+        elif index is None:
+            self._operand(register, base, behind)
+        else:
+            place = (times.bit_length() - 1) << 6 | (index & 7) << 3 | base & 7
+            self.text += bytes((0x44 | (register & 7) << 3, place, behind))
+
+    def of_vectors(self, opcode: int, register: int, first: int, second: int) -> None:
+        """Register = first and second."""
+        self.vector(opcode, register, first, second, is_memory=False)
+
+    def clear(self, register: int) -> None:
+        """Fill a vector with zeros."""
+        self.vector(0xEF, register, register, register, prefix=1, is_memory=False)
+
+    def spread(self, register: int, *place: int, behind: int = 0) -> None:
+        """Fill a vector with a number of 4 bytes from memory."""
+        self.vector(0x18, register, 0, *place, behind=behind, kind=2, prefix=1)
+
+    def below(self, mask: int, first: int, second: int) -> None:
+        """Set a mask where one vector is below another."""
+        self.vector(0xC2, mask, first, second, is_memory=False)
+        self.text.append(1)

@@ -1,0 +1,156 @@
+"""Where machine code for windows has its sizes and places, and how it goes from one to the next."""
+
+from __future__ import annotations
+
+import struct
+
+from polydevice_cpu.algorithms.by_machine.instructions import (
+    R8,
+    R9,
+    R11,
+    R13,
+    R14,
+    R15,
+    RAX,
+    RBP,
+    RDI,
+    RSI,
+    RSP,
+    Instructions,
+)
+
+SIZES = (
+    *("source", "result", "weights", "bias", "tiles", "element", "weights_row", "last_block"),
+    *("slopes", "pictures", "picture_source", "picture_result", "picture_weights", "rows"),
+    *("columns", "row_source", "row_result", "column_source", "column_result", "line"),
+    *("tap", "line_elements", "tap_elements"),
+)
+"""Numbers of 8 bytes that the code reads first, by name; see `window_code.kernel`."""
+
+GIVEN_AT = {name: number for number, name in enumerate(SIZES)}
+KIND = 4
+"""Numbers of a kind of rows or columns."""
+
+SLOTS = (
+    *("given", "pictures", "source_of_picture", "result_of_picture", "weights_of_picture"),
+    *("row", "rows", "source_of_row", "result_of_row", "weights_of_row", "lines", "high"),
+    *("column", "columns", "source_of_line", "result_of_line", "weights"),
+    *("next_source", "next_weights", "positions", "apart", "lines_left", "left"),
+    *("source", "result", "line_source", "line_result"),
+)
+"""What lies on the stack, in numbers of 8 bytes from its top."""
+
+AT = {name: number for number, name in enumerate(SLOTS)}
+
+
+class WindowCode(Instructions):
+    """Instructions, and what is done with sizes between them."""
+
+    def given(self, register: int, name: str) -> None:
+        """Load a size; RDI has their address."""
+        self.load(register, RDI, GIVEN_AT[name])
+
+    def product(self, register: int, base: int, number: int, name: str) -> None:
+        """Register = a number of 8 bytes times a size."""
+        self.load(register, base, number)
+        self.times(register, RDI, GIVEN_AT[name])
+
+    def begin_row(self) -> None:
+        """Take the next kind of rows."""
+        self.load(RDI, RSP, AT["given"])
+        self.load(RBP, RSP, AT["row"])
+        self.product(RAX, RBP, 0, "row_source")
+        self.product(RSI, RBP, 2, "line")
+        self.add(RAX, RSI)
+        self.add(RAX, RSP, AT["source_of_picture"])
+        self.store(RAX, RSP, AT["source_of_row"])
+        self.product(RAX, RBP, 0, "row_result")
+        self.add(RAX, RSP, AT["result_of_picture"])
+        self.store(RAX, RSP, AT["result_of_row"])
+        self.product(RAX, RBP, 2, "line_elements")
+        self.times(RAX, R11)
+        self.add(RAX, RSP, AT["weights_of_picture"])
+        self.store(RAX, RSP, AT["weights_of_row"])
+        self.load(RAX, RBP, 3)
+        self.load(RSI, RBP, 2)
+        self.subtract(RAX, RSI)
+        self.store(RAX, RSP, AT["lines"])
+        self.copy(AT["high"], RBP, 1)
+        self.step(RBP, 8 * KIND)
+        self.store(RBP, RSP, AT["row"])
+        # Columns are behind the rows that are left.
+        self.load(RAX, RSP, AT["rows"])
+        self.step(RAX, -1)
+        self.raw("48c1e005")  # shl rax, 5
+        self.add(RAX, RBP)
+        self.store(RAX, RSP, AT["column"])
+        self.copy(AT["columns"], RDI, GIVEN_AT["columns"])
+
+    def begin_column(self, width: int) -> None:
+        """Take the next kind of columns; those of fewer than `width` are computed downwards."""
+        self.load(RDI, RSP, AT["given"])
+        self.load(RBP, RSP, AT["column"])
+        self.product(RAX, RBP, 0, "column_source")
+        self.product(RSI, RBP, 2, "tap")
+        self.add(RAX, RSI)
+        self.add(RAX, RSP, AT["source_of_row"])
+        self.store(RAX, RSP, AT["source_of_line"])
+        self.product(RAX, RBP, 0, "column_result")
+        self.add(RAX, RSP, AT["result_of_row"])
+        self.store(RAX, RSP, AT["result_of_line"])
+        self.product(RAX, RBP, 2, "tap_elements")
+        self.times(RAX, R11)
+        self.add(RAX, RSP, AT["weights_of_row"])
+        self.store(RAX, RSP, AT["weights"])
+        self.load(R9, RBP, 3)
+        self.load(RSI, RBP, 2)
+        self.subtract(R9, RSI)
+        self.given(RAX, "line")
+        self.move(RSI, R9)
+        self.times(RSI, RDI, GIVEN_AT["tap"])
+        self.subtract(RAX, RSI)
+        self.store(RAX, RSP, AT["next_source"])
+        self.times(R9, RDI, GIVEN_AT["tap_elements"])
+        self.given(RAX, "line_elements")
+        self.subtract(RAX, R9)
+        self.times(RAX, R11)
+        self.store(RAX, RSP, AT["next_weights"])
+        # What lies in a line, and how many lines there are.
+        self.load(RSI, RBP, 1)
+        self.load(R8, RSP, AT["high"])
+        for slot, name in (("line_source", "row_source"), ("line_result", "row_result")):
+            self.given(RAX, name)
+            self.store(RAX, RSP, AT[slot])
+        self.given(RAX, "column_source")
+        self.given(R13, "column_result")
+        self.compare(RSI, width)
+        are_many = self.ahead("0f8d")  # jge
+        self.plain(0x3B, RSI, R8)
+        is_wide = self.ahead("0f8d")
+        self.store(RAX, RSP, AT["line_source"])
+        self.store(R13, RSP, AT["line_result"])
+        self.move(R14, RSI)
+        self.move(RSI, R8)
+        self.move(R8, R14)
+        self.given(RAX, "row_source")
+        self.given(R13, "row_result")
+        for each in (are_many, is_wide):
+            self.here(each)
+        self.store(RSI, RSP, AT["positions"])
+        self.store(R8, RSP, AT["lines_left"])
+        self.store(R13, RSP, AT["apart"])
+        self.scaled(R15, RAX, RAX, 2)
+        self.step(RBP, 8 * KIND)
+        self.store(RBP, RSP, AT["column"])
+
+    def forward_by(self, positions: int) -> None:
+        """Go to a position behind; RSI has how many if there are 0."""
+        if positions:
+            self.raw("be")  # mov esi, …
+            self.text += struct.pack("<i", positions)
+        self.plain(0x29, RSI, RSP, 8 * AT["left"])
+        self.move(RDI, RSI)
+        self.times(RSI, RAX)
+        self.plain(0x01, RSI, RSP, 8 * AT["source"])
+        self.times(RDI, RSP, AT["apart"])
+        self.plain(0x01, RDI, RSP, 8 * AT["result"])
