@@ -10,6 +10,7 @@ import pytest
 
 from polydevice.dtype import ElementType
 from polydevice.ops.arithmetic import Add, Multiply
+from polydevice.ops.gather import Gather
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.normalization import MVN, EpsMode
 from polydevice.ops.transpose import Transpose
@@ -17,7 +18,8 @@ from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.kernels.product.gemm_warps import MatmulWarps
 from polydevice_gpu.kernels.product.measured import MeasuredWarps, MomentsWgmma
-from polydevice_gpu.ops import MeasuredMatMul, MomentsMatMul, NormalizedMatMul
+from polydevice_gpu.measured_ops import MeasuredGather, MeasuredMatMul, MomentsMatMul
+from polydevice_gpu.ops import NormalizedMatMul
 from tests.gpu import graphs, mma_in_c, wgmma_in_c
 from tests.gpu.kernel_cases import cases_of
 from tests.gpu.test_copies_ahead import HOPPER
@@ -107,6 +109,32 @@ def test_rows_far_from_zero(core, opencl, use_modes, rows, terms, middle, column
     for _ in range(2):
         (found,) = executable.infer({"x": x, "more": more}).values()
         np.testing.assert_allclose(found, right, 3e-3, 1e-1)
+
+
+@pytest.mark.parametrize(("rows", "terms", "columns"), [(35, 200, 72), (70, 768, 136)])
+def test_rows_of_a_table(core, opencl, use_modes, rows, terms, columns):
+    use_modes(24, 0)
+    random = np.random.default_rng(rows)
+    table = (random.standard_normal((50, terms)) + random.uniform(-9, 9, (50, 1))).astype("f2")
+    indices = random.integers(-50, 50, (1, rows))
+    places, second, bias = _half(rows, terms), _half(terms, columns), _half(columns)
+    s = graphs.Sketch()
+    words = s.input("words", 1, rows, kind=ElementType.i64)
+    y = s.add("rows", Gather(), s.const("table", table), words, s.const("axis", np.array(0)))
+    y = s.add("sum", Add(), y, s.const("places", places[None]))
+    z = s.add("second", MatMul(), _normal(s, y, terms), s.const("second/w", second))
+    network = s.network(y=y, z=s.add("biased", Add(), z, s.const("bias", bias)))
+    executable = graphs.loaded(network, opencl, graphs.SparingBuilder(opencl), core)
+    kinds = [type(node.op) for node in executable.latest_plan().graph.nodes if not node.is_view]
+    assert kinds == [MeasuredGather, MomentsMatMul]
+    made = (table[indices[0]].astype("f8") + places).astype("f2").astype("f8")
+    centred = made - made.mean(-1, keepdims=True)
+    normal = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + EPSILON)
+    right = (normal * _half(terms).astype("f8")) @ second.astype("f8") + bias
+    for _ in range(2):
+        found = executable.infer({"words": indices})
+        np.testing.assert_allclose(found["y"][0], made, 1e-3, 1e-2)
+        np.testing.assert_allclose(found["z"][0], right, 3e-3, 1e-1)
 
 
 def test_moments_that_lie_otherwise(core, opencl, use_modes):

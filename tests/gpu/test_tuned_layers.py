@@ -16,7 +16,8 @@ from polydevice_gpu.compiler import compiler
 from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.kernels.kernel import all_kernels
-from polydevice_gpu.ops import MeasuredMatMul, MomentsMatMul, NormalizedMatMul
+from polydevice_gpu.measured_ops import MeasuredMatMul, MomentsMatMul
+from polydevice_gpu.ops import NormalizedMatMul
 from polydevice_gpu.options import GpuOptions
 from polydevice_gpu.tuning.candidate_runner import CandidateRunner, Outcome
 from polydevice_gpu.tuning.candidates import candidates

@@ -7,7 +7,6 @@ runs on the node's result before that is stored.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 from polydevice.dataclass import dataclass
@@ -407,48 +406,6 @@ class NormalizedMatMul(MatMul):
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the product's shape."""
         return super().infer(inputs[:2])
-
-
-@dataclass(frozen=True)
-class MeasuredMatMul(MatMul):
-    """Product with a constant matrix that also measures its rows, for those that normalise them.
-
-    Inputs:  x        [..., K], floating point
-             w        [K, N], with `transpose_b` [N, K], constant
-    Outputs: y        [..., N], type of x
-             moments  [rows, slots, 2] f32: of each row of y, as it is stored behind the epilogue,
-                      and each of its slots of `width` columns, of which the last may be shorter,
-                      the mean and the sum of squares about it
-    Source:  made from MatMul in front of NormalizedMatMul
-    """
-
-    type = "MeasuredMatMul"
-    domain = "polydevice_gpu"
-
-    width: int = 24
-
-    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
-        """Return the product's shape, and a place for the moments."""
-        (y,) = super().infer(inputs)
-        assert y.shape is not None
-        *rows, columns = y.shape.static
-        slots = -(-columns // self.width)
-        return [y, TensorDesc(ElementType.f32, Shape((math.prod(rows), slots, 2)))]
-
-
-@dataclass(frozen=True)
-class MomentsMatMul(NormalizedMatMul):
-    """Product of rows that are normalised by moments which whoever made them measured.
-
-    Inputs:  x, w, sums, shift as NormalizedMatMul
-             moments  [rows, slots, 2] f32, as MeasuredMatMul has them
-    Outputs: y      [..., N], type of x
-    Source:  made from NormalizedMatMul behind MeasuredMatMul
-    """
-
-    type = "MomentsMatMul"
-
-    width: int = 24
 
 
 INTEGER_PRODUCTS = (IntegerConvolution, IntegerGroupConvolution, IntegerMatMul)

@@ -9,7 +9,7 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.ops.op import Op
 from polydevice.testing.op_case import OpCase
-from polydevice_gpu.ops import MeasuredMatMul, MomentsMatMul
+from polydevice_gpu.measured_ops import MeasuredGather, MeasuredMatMul, MomentsMatMul
 from tests.gpu.kernel_cases.data import Cases, Data
 from tests.gpu.kernel_cases.normalized import normal_rows
 
@@ -49,6 +49,34 @@ def measured(data: Data) -> Iterator[OpCase]:
         )
 
 
+def looked_up(data: Data) -> Iterator[OpCase]:
+    """The answer is NumPy's; indices outside of the table give zeros."""
+    for rows, columns, shape, negative in (
+        (7, 8, (3,), True), (50, 768, (2, 9), True), (5, 1028, (1, 2, 3), False),
+        (9, 2048, (4,), True),
+    ):  # fmt: skip
+        table = data(rows, columns)
+        indices = data.random.integers(-rows if negative else 0, rows, shape)
+        indices.flat[0] = rows + 2
+
+        def expected(values: Sequence[Array], negative: bool = negative) -> list[Array]:
+            table, indices = values[:2]
+            found = np.where(indices < 0, indices + len(table), indices) if negative else indices
+            inside = (found >= 0) & (found < len(table))
+            made = np.where(
+                inside[..., None], table[np.where(inside, found, 0)], table.dtype.type(0)
+            )
+            return [made, _moments(made, made.shape[-1])]
+
+        yield OpCase(
+            MeasuredGather(negative_indices=negative),
+            (table, indices.astype("i8"), np.array(0)),
+            expected,
+            tolerance=(1e-4, 1e-3),
+            constants={2},
+        )
+
+
 def told(data: Data) -> Iterator[OpCase]:
     """The answer is NumPy's in f64; rows lie around other numbers than 0."""
     for shape, columns, turned, eps, width in (
@@ -80,6 +108,7 @@ def told(data: Data) -> Iterator[OpCase]:
 
 
 CASES: dict[type[Op], Cases] = {
+    MeasuredGather: looked_up,
     MeasuredMatMul: measured,
     MomentsMatMul: told,
 }

@@ -93,29 +93,7 @@
         FROM_LANE(others, x, bit);                                                          \
         x += others;                                                                        \
     }
-// Store four sums; return what lies there then.
-#ifdef RESULT4
-#ifdef __NV_CL_C_VERSION
-#define AS_HALVES(v) \
-    (float4)(half_pair(pair_of_half((v).s0, (v).s1)), half_pair(pair_of_half((v).s2, (v).s3)))
-#else
-static inline float4 as_halves(float4 v) {
-    ushort bits[4];
-    vstore_half4(v, 0, (half*)bits);
-    return vload_half4(0, (const half*)bits);
-}
-#define AS_HALVES(v) as_halves(v)
-#endif
-#define WRITE_MEASURED(four, m, n)                                                          \
-    four = RESULT4(four, m, n);                                                             \
-    OUT0_STORE4(OUT0_AT(m, n), four);                                                       \
-    four = AS_HALVES(four);
-#else
-#define WRITE_MEASURED(four, m, n)                                                          \
-    WRITE4(four, m, n);                                                                     \
-    four = (float4)(OUT0_LOAD(OUT0_AT(m, n)), OUT0_LOAD(OUT0_AT(m, n + 1)),                 \
-                    OUT0_LOAD(OUT0_AT(m, n + 2)), OUT0_LOAD(OUT0_AT(m, n + 3)));
-#endif
+#include "include/measured.cl"
 #endif
 
 KERNEL(gemm_warps) {

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from polydevice.dtype import ElementType
 from polydevice.ops.matmul import MatMul
+from polydevice.shape import normalize_axis
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.byte_terms import declare_sums
 from polydevice_gpu.kernels.gemm.gemm import Pace, Tile, tile_modes
@@ -20,7 +21,8 @@ from polydevice_gpu.kernels.reason import NO_HALF, unless
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.layout import Layout, planar
-from polydevice_gpu.ops import MeasuredMatMul, MomentsMatMul
+from polydevice_gpu.measured_ops import MeasuredGather, MeasuredMatMul, MomentsMatMul
+from polydevice_gpu.views import integers
 
 # As of `NormalizedWgmma`, always awaited late. On an H200 ViT-B/16 took 0.561 ms with tiles of
 # 64x128 and nine stages, 0.541 with the second one. Thirteen stages of the first one leave no room
@@ -32,6 +34,12 @@ _TILES = (
 
 _LEAST_WIDTH = 24
 """Of a tile whose columns are a slot: a product that normalises reads all slots of its rows."""
+
+
+_ITEMS = 64
+"""Work-items for a row of a table."""
+_MOST_HELD = 8
+"""Fours of such a row that each of them keeps."""
 
 
 @kernel(MeasuredMatMul)
@@ -67,8 +75,55 @@ class MeasuredWarps(MatmulWarps):
     def declare_engine(self, call: Call, mode: Mode) -> None:
         """Declare where moments go."""
         super().declare_engine(call, mode)
-        call.define(MEASURED=True)
+        call.define(MEASURED=True, IN_HALVES=True)
         _declare_moments(call, "OUT1")
+
+
+@kernel(MeasuredGather)
+class MeasuredGatherRef(SingleLaunch):
+    """A work-group fetches a row, which it keeps in registers until its mean is known."""
+
+    name = "measured_gather_ref"
+    source = "product/measured_gather_ref.cl"
+
+    def refuses(self, node: GpuNode, target: Target) -> str:
+        """Rows of a table, which fit into a work-group's registers."""
+        x, indices, axis = node.own_inputs
+        batch = node.operation(MeasuredGather).batch_dims % (indices.rank + 1)
+        is_first = axis.constant is not None and x.rank == 2 and not batch
+        return unless(
+            (is_first and not normalize_axis(integers(node, 2)[0], 2), "it is no row of a table"),
+            (node.output.storage in {ElementType.f16, ElementType.f32}, "it is no f16 or f32"),
+            (x.shape[-1] % 4 == 0, "its columns are no multiple of 4"),
+            (x.shape[-1] <= _ITEMS * 4 * _MOST_HELD, "its rows do not fit into registers"),
+        )
+
+    def input_layouts(self, node: GpuNode, target: Target) -> dict[int, Layout]:
+        """Rows in memory order."""
+        return {0: planar(node.inputs[0].shape)}
+
+    def output_layouts(self, node: GpuNode, target: Target) -> list[Layout]:
+        """Rows in memory order."""
+        return [planar(value.shape) for value in node.outputs]
+
+    def describe(self, call: Call, op: MeasuredGather, mode: Mode) -> None:
+        """Coordinates: the row, and the column in it."""
+        x, indices, _ = call.node.own_inputs
+        y = call.node.output
+        rows, columns = y.elements // y.shape[-1], y.shape[-1]
+        call.tensor("IN0", x, [(0,), (1,)], (4,))
+        call.tensor("IN1", indices, [tuple(range(indices.rank))])
+        call.scalars(AXIS=x.shape[0])
+        call.define(
+            ITEMS=_ITEMS,
+            COUNT=columns,
+            HELD=-(-columns // (4 * _ITEMS)),
+            NEGATIVE=op.negative_indices,
+            IN_HALVES=y.storage is ElementType.f16,
+        )
+        call.result([tuple(range(y.rank - 1)), (y.rank - 1,)], (4,))
+        _declare_moments(call, "OUT1")
+        call.dispatch((_ITEMS, rows), (_ITEMS, 1))
 
 
 @kernel(MomentsMatMul)
