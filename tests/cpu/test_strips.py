@@ -11,7 +11,7 @@ import pytest
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.binding import strips as calls
-from polydevice_cpu.plan.filling import pairs
+from polydevice_cpu.plan.filling import formulas, pairs
 from polydevice_cpu.plan.filling.strips import LEAST, REPEATED, pieces
 from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep
 from polydevice_cpu.processor import has_bf16
@@ -189,6 +189,7 @@ def test_answers_stay_the_same_to_the_bit_when_a_plan_is_settled(core, monkeypat
 def test_other_layers_in_strips(core, monkeypatch, model, before, then, threads):
     monkeypatch.setattr(settling, "RUNS", 3)
     monkeypatch.setattr(pairs, "MOST_NS", 0.0)  # NumPy would compute them
+    monkeypatch.setattr(formulas, "by_code", lambda _: None)
     executable = load(core, model, CPU_THREADS_NUM=threads)
     request, kinds = executable.create_infer_request(), set()
     for shape in before:

@@ -12,9 +12,8 @@ import functools
 import mmap
 import platform
 import sys
-from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -37,9 +36,14 @@ CALL = np.dtype([(name, np.uint64) for name in ("function", "first", "second", "
 """A C function that returns an int, by its address, and up to four integers or addresses."""
 
 
+C = TypeVar("C", bound="Calls")
+
+
 @functools.cache
 def function_of(code: bytes) -> Any | None:
     """Return machine code as a function that returns a size_t; None if it cannot run here.
+
+    Its `address` is where it begins.
 
     Args:
         code: it begins with ``endbr64`` and reaches nothing outside of itself but by its arguments.
@@ -63,26 +67,42 @@ def function_of(code: bytes) -> Any | None:
         return None
     function = ctypes.CFUNCTYPE(ctypes.c_size_t)(address)
     function.memory = memory  # type: ignore[attr-defined]  # lives as long
+    function.address = address  # type: ignore[attr-defined]
     return function
 
 
-def calls(records: npt.NDArray[np.void]) -> Callable[[], int] | None:
+class Calls(partial[int]):
+    """Calls of C functions one after the other as one, which returns 0 if all did.
+
+    It stops behind one that did not, and returns what that one did in the lower 32 bits, and above
+    how many were left, that one included.
+    """
+
+    @property
+    def record(self) -> tuple[int, ...]:
+        """It as of type `CALL`, so that it may be among others."""
+        start, count = self.args
+        return self.func.address, start.value, count.value, 0, 0  # type: ignore[attr-defined]
+
+
+def calls(records: npt.NDArray[np.void]) -> Calls | None:
     """Return what calls functions one after the other; None where that is not possible.
 
     Args:
         records: of type `CALL`, less than 2^31; what they point to has to live as long.
-
-    Returns:
-        A function that returns 0 if all did. It stops behind one that did not, and returns what
-        that one did in the lower 32 bits, and above how many were left, that one included.
     """
+    made = calls_at(records.ctypes.data, len(records), Calls)
+    if made is not None:
+        made.records = records  # type: ignore[attr-defined]  # live as long
+    return made
+
+
+def calls_at(address: int, count: int, kind: type[C]) -> C | None:
+    """Return what `calls` does, of records that lie at an address and are kept there by others."""
     function = function_of(_CALLS)
     if function is None:
         return None
-    start, count = ctypes.c_void_p(records.ctypes.data), ctypes.c_size_t(len(records))
-    made = partial(function, start, count)
-    made.records = records  # type: ignore[attr-defined]  # live as long
-    return made
+    return kind(function, ctypes.c_void_p(address), ctypes.c_size_t(count))
 
 
 @functools.cache

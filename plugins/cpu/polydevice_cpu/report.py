@@ -14,7 +14,7 @@ from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.plan.plan import Plan
-from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step, TailStep, name_of
+from polydevice_cpu.plan.step import ArrayStep, CodeStep, PrimitiveStep, Step, TailStep, name_of
 from polydevice_cpu.plan.value import Kind, Value
 
 
@@ -164,7 +164,7 @@ def _read(step: Step) -> list[Value]:
 def _written(step: Step) -> list[Value]:
     if isinstance(step, PrimitiveStep):
         return [step.arguments[index] for index in step.outputs]
-    return step.outputs if isinstance(step, ArrayStep) else []
+    return step.outputs if isinstance(step, (ArrayStep, CodeStep)) else []
 
 
 def _is_whole(value: Value) -> bool:

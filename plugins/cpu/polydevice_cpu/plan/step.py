@@ -9,11 +9,15 @@ from typing import NamedTuple
 import numpy as np
 
 from polydevice.dtype import Array
+from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.engine import ALIGNMENT_BYTES
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.value import Value
+
+MACHINE_CODE = "polydevice:avx512"
+"""What counters call steps of our own machine code."""
 
 Compute = Callable[..., Array | Sequence[Array]]
 """``f(*inputs)`` returns the output or a sequence of them; it never writes its inputs."""
@@ -210,7 +214,29 @@ class TailStep:
         return self.inputs
 
 
-Step = PrimitiveStep | ArrayStep | TailStep
+@dataclass
+class CodeStep:
+    """Compute by machine code that is the same for all sizes.
+
+    Attributes:
+        code: is told addresses of the inputs, then of the outputs.
+    """
+
+    name: str
+    type: str
+    code: Code
+    inputs: list[Value]
+    outputs: list[Value]
+    layers: tuple[str, ...] = ()
+    implementation: str = MACHINE_CODE
+
+    @property
+    def values(self) -> list[Value]:
+        """Everything the step touches."""
+        return [*self.inputs, *self.outputs]
+
+
+Step = PrimitiveStep | ArrayStep | CodeStep | TailStep
 
 
 def name_of(step: Step, index: int) -> str:

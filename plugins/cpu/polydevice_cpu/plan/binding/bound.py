@@ -30,7 +30,7 @@ from polydevice_cpu.plan.binding.stretches import Call, Together, stretches
 from polydevice_cpu.plan.binding.strips import run_parts
 from polydevice_cpu.plan.binding.workspace import Workspace
 from polydevice_cpu.plan.plan import Plan
-from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step, TailStep, outputs_of
+from polydevice_cpu.plan.step import ArrayStep, CodeStep, PrimitiveStep, Step, TailStep, outputs_of
 from polydevice_cpu.plan.value import Kind, Storage, Value
 
 BOUND_BYTES = 6_000
@@ -272,6 +272,8 @@ class BoundPlan:
             return self._bind_primitive(step)
         if isinstance(step, TailStep):
             return self._bind_tail(step)
+        if isinstance(step, CodeStep):
+            return self._bind_code(step)
         return self._bind_array_step(step)
 
     def _bind_primitive(self, step: PrimitiveStep) -> Call:
@@ -320,6 +322,20 @@ class BoundPlan:
             if start is None:
                 self._place(storage).addresses.append((addresses, position, value.offset_bytes))
         return addresses
+
+    def _bind_code(self, step: CodeStep) -> Call:
+        addresses, late = [], []
+        for number, value in enumerate(step.values):
+            storage = value.storage.root
+            start = self._start(storage)
+            addresses.append(value.offset_bytes + (0 if start is None else start))
+            if start is None:
+                late.append((number, value.offset_bytes, storage))
+        call = step.code.bound(addresses)
+        for number, offset, storage in late:
+            moved = self._place(storage).addresses
+            moved += [(call.numbers, position, offset) for position in call.places(number)]
+        return call
 
     def _bind_blocks(self, step: PrimitiveStep) -> Call:
         sides = Arg.SRC, Arg.DST
@@ -449,7 +465,7 @@ class _Place:
         self._of_plan = of_plan
         self.address = -1
         self.memories: list[tuple[int, int]] = []
-        self.addresses: list[tuple[list[int], int, int]] = []
+        self.addresses: list[tuple[list[int] | Array, int, int]] = []
         self.views: list[Callable[[Array], None]] = []
 
     def move(self, array: Array) -> None:

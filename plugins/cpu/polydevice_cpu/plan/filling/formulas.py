@@ -10,6 +10,7 @@ from polydevice.symbolic_size import Number, UntraceableError, is_formula, is_sy
 from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, PostOp
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
+from polydevice_cpu.plan.filling.attention import ByCode, by_code
 from polydevice_cpu.plan.filling.blocks import Blocks, may_be_in_blocks, products
 from polydevice_cpu.plan.filling.by_machine import ByMachine, may_be_by_machine
 from polydevice_cpu.plan.filling.by_numpy import ByNumPy, by_numpy
@@ -38,6 +39,7 @@ class Formulas:
         by_numpy: place of a primitive → how NumPy computes it, for some sizes.
         in_blocks: places of convolutions that may be computed in blocks.
         in_code: places of convolutions that there is machine code for.
+        by_code: place → how machine code computes a product or softmax.
         products: how many all steps compute, for the sizes that there are.
         strips: what makes primitives for some of the positions.
         blocks: the same, of convolutions with larger windows.
@@ -57,6 +59,7 @@ class Formulas:
         self.by_numpy: dict[int, ByNumPy] = {}
         self.in_blocks: set[int] = set()
         self.in_code: set[int] = set()
+        self.by_code: dict[int, ByCode] = {}
         self.products = 0
         self.strips = Strips(self.relied_on)
         self.blocks = Blocks(self.relied_on)
@@ -174,6 +177,8 @@ class Formulas:
             self.alike_everywhere.add(self.places[id(primitive)])
         elif may_be_in_blocks(primitive):
             self.in_blocks.add(self.places[id(primitive)])
+        if (code := by_code(primitive)) is not None:
+            self.by_code[self.places[id(primitive)]] = code
         if may_be_by_machine(primitive):
             self.in_code.add(self.places[id(primitive)])
         way = by_numpy(primitive)

@@ -13,6 +13,7 @@ from polydevice.runtime.templates import Fit
 from polydevice.shape import Shape
 from polydevice.symbolic_size import Trace
 from polydevice.tensor import TensorDesc
+from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.ahead import Ahead, ahead
 from polydevice_cpu.onednn.attributes import Attributes
@@ -23,13 +24,20 @@ from polydevice_cpu.plan.filling.formulas import Formulas
 from polydevice_cpu.plan.filling.means import is_a_mean, mean
 from polydevice_cpu.plan.filling.recipe import Packing, Recipe, StepForm, StorageForm, ValueForm
 from polydevice_cpu.plan.plan import Plan, PlanParts
-from polydevice_cpu.plan.step import ArrayStep, Block, Compute, PrimitiveStep, Start, Step, Strip
+from polydevice_cpu.plan.step import (
+    MACHINE_CODE,
+    ArrayStep,
+    Block,
+    CodeStep,
+    Compute,
+    PrimitiveStep,
+    Start,
+    Step,
+    Strip,
+)
 from polydevice_cpu.plan.value import Storage, Value
 from polydevice_cpu.proof.claim import NotedClaim
 from polydevice_cpu.proof.proof import refusal
-
-MACHINE_CODE = "polydevice:avx512"
-"""What counters call steps of our own machine code."""
 
 
 class _UnfitError(Exception):
@@ -129,6 +137,8 @@ class _Filled:
         self._alike_everywhere = found.alike_everywhere if may_be_in_strips else ()
         self._in_blocks = found.in_blocks if may_be_in_strips else ()
         self._in_code = found.in_code if may_be_in_strips else ()
+        self._by_code = found.by_code if may_be_in_strips else {}
+        self._codes: dict[int, Code | None] = {}
         self._means = found.means if may_be_in_strips else ()
         self._arrays = found.by_numpy if may_be_in_strips else {}
         self.is_for_now = False
@@ -159,6 +169,10 @@ class _Filled:
             return ArrayStep(
                 *(step.name, step.type, start, read, written, code, step.writes, step.layers)
             )
+        if place in self._by_code:
+            own = self._code(step.primitive, place)
+            if own is not None:
+                return self._code_step(form, own)
         if place in self._in_code and not self._is_mean(step.primitive, place):
             by_machine = self._by_machine(form)
             if by_machine is not None:
@@ -296,6 +310,19 @@ class _Filled:
         if place in self._means:
             return mean if self._is_mean(given, place) else None
         return self._arrays[place].compute(values, self._sizes)
+
+    def _code(self, given: Primitive, place: int) -> Code | None:
+        """The machine code that computes it; None where oneDNN does."""
+        if place not in self._codes:
+            self._codes[place] = self._by_code[place].code(self._sizes)
+        return self._codes[place]
+
+    def _code_step(self, form: StepForm, code: Code) -> CodeStep:
+        self.is_for_now = True
+        given, numbers = form.given, dict(form.arguments)
+        read = [self._value(numbers[index]) for index in self._by_code[form.place].inputs]
+        written = [self._value(numbers[Arg.DST])]
+        return CodeStep(given.name, given.type, code, read, written, given.layers)
 
     def _by_machine(self, form: StepForm) -> ArrayStep | None:
         """The step with machine code for all sizes; None where oneDNN computes it."""

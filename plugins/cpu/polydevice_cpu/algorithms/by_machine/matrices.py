@@ -1,0 +1,178 @@
+"""Products of matrices of any size, by machine code that is the same for all."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from polydevice.processor.machine_code import function_of, processor_flags
+from polydevice_cpu.algorithms.by_machine.code import Told
+from polydevice_cpu.algorithms.by_machine.matrix_code import (
+    BLOCK,
+    LEVELS,
+    ROWS,
+    Columns,
+    Function,
+    Link,
+    Scope,
+    numbers,
+    product,
+)
+
+MOST_TERMS = 512
+"""So many products oneDNN adds one by one; of more, it adds sums of some of them."""
+
+MOST_STACK = 1 << 15
+"""So many bytes of the second matrix are laid next to each other at once, on the stack."""
+
+FEW_VECTORS = 160
+"""So many vectors of the second matrix are read where they lie, time and again: more of them
+displace each other in the first cache, where other numbers lie between."""
+
+WIDEST = max(ROWS)
+
+Shape = tuple[int, ...]
+
+
+class Seen(NamedTuple):
+    """How numbers of 4 bytes lie in memory: [.., .., rows, columns], strides in elements."""
+
+    shape: Shape
+    strides: Shape
+
+
+@lru_cache(maxsize=64)
+def products(
+    first: Seen,
+    second: Seen,
+    result: Seen,
+    functions: tuple[tuple[Function, Seen | tuple[float, float]], ...],
+) -> tuple[Told, ...] | None:
+    """Return calls that multiply matrices; None where there is no code for them.
+
+    Args:
+        first: [.., .., rows, terms]; as `second` and what follows, of 1 where they are alike.
+        second: [.., .., terms, columns].
+        result: [.., .., rows, columns].
+        functions: what follows, with how the operand lies, or two constants.
+    """
+    rows, columns = result.shape[2:]
+    terms = first.shape[3]
+    if 0 in result.shape:
+        return None
+    is_turned = second.strides[3] != 1
+    if first.strides[3] != 1 or result.strides[3] != 1 or (is_turned and second.strides[2] != 1):
+        return None
+    if rows < max(ROWS.values()) or not 2 <= terms <= MOST_TERMS:
+        return None
+    if is_turned and columns < BLOCK:
+        return None
+    if min(WIDEST // 2, columns // BLOCK) > MOST_STACK // (4 * BLOCK * terms):
+        return None
+    links: list[Link] = []
+    others: list[Seen] = []
+    constants: list[int] = []
+    for function, operand in functions:
+        if isinstance(operand, Seen):
+            scope = _scope(operand, rows, columns)
+            if scope is None:
+                return None
+            links.append((function, scope))
+            others.append(operand)
+        else:
+            links.append((function, Scope.ALL))
+            constants.append(int.from_bytes(struct.pack("<ff", *operand), "little", signed=True))
+    found = []
+    for width, start, count in _parts(columns, terms):
+        how = _how(terms, width, is_turned=is_turned)
+        code = _function(width, how, tuple(links))
+        if code is None:
+            return None
+        sides = [first, second, *others, result]
+        found.append(
+            Told(code, len(sides), _numbers(sides, links, constants, width, start, count, how))
+        )
+    return tuple(found)
+
+
+@lru_cache(maxsize=256)
+def _function(width: int, how: Columns, chain: tuple[Link, ...]) -> Any | None:
+    code = product(width, how, chain)
+    return function_of(code) if "avx512f" in processor_flags() else None
+
+
+def _how(terms: int, width: int, *, is_turned: bool) -> Columns:
+    if is_turned:
+        return Columns.TURNED
+    return Columns.COPIED if terms * width > FEW_VECTORS else Columns.IN_PLACE
+
+
+def _scope(operand: Seen, rows: int, columns: int) -> Scope | None:
+    """What a number of an operand is for; None where there is no code for it."""
+    high, wide = operand.shape[2:]
+    if wide == 1:
+        return Scope.ALL if high == 1 else None
+    if wide != columns or operand.strides[3] != 1:
+        return None
+    return Scope.EACH if high == rows else Scope.COLUMN
+
+
+def _parts(columns: int, terms: int) -> list[tuple[int, int, int]]:
+    """(vectors, the first column, how often): the last columns may be computed twice."""
+    width = min(WIDEST, columns // BLOCK, MOST_STACK // (4 * BLOCK * terms))
+    if not width:
+        return [(1, 0, 1)]
+    found = [(width, 0, columns // (BLOCK * width))]
+    left = columns % (BLOCK * width)
+    if left:
+        last = -(-left // BLOCK)
+        found.append((last, columns - BLOCK * last, 1))
+    return found
+
+
+def _numbers(
+    sides: Sequence[Seen],
+    links: Sequence[Link],
+    constants: Sequence[int],
+    width: int,
+    start: int,
+    count: int,
+    how: Columns,
+) -> tuple[int, ...]:
+    """What code is told behind the addresses; see `matrix_code`."""
+    rows, columns = sides[-1].shape[2:]
+    terms, at_once = sides[0].shape[3], ROWS[width]
+    tiles = -(-rows // at_once)
+    scopes = [scope for function, scope in links if function is not Function.LINEAR]
+    of_operands = [0 if each is Scope.ALL else 4 for each in scopes]
+    across = [0, 4 * sides[1].strides[3], *of_operands, 4]
+    down = [4 * each.strides[2] if each.shape[2] > 1 else 0 for each in sides]
+    down[1] = 0
+    outer, inner = (
+        [4 * each.strides[axis] if each.shape[axis] > 1 else 0 for each in sides] for axis in (0, 1)
+    )
+    each_row = [*down]
+    each_row[1] = 4 * sides[1].strides[3 if how is Columns.TURNED else 2]
+    row_bytes, packed = 4 * BLOCK * width, -(-terms // BLOCK)
+    back = max(packed * BLOCK - terms, 0) if terms > BLOCK else 0
+    addresses, _ = numbers(links)
+    stack = 8 * ((LEVELS + 1) * addresses + LEVELS) + 128
+    if how is not Columns.IN_PLACE:
+        stack += max(terms, BLOCK) * row_bytes
+    return (
+        *[start * step for step in across],
+        *outer,
+        *inner,
+        *[BLOCK * width * step for step in across],
+        *[at_once * step for step in down],
+        *[(rows - (tiles - 1) * at_once) * step for step in down],
+        *each_row,
+        *(*sides[-1].shape[:2], count, tiles, terms),
+        (1 << min(columns, BLOCK)) - 1,
+        *(stack, packed, (1 << min(terms, BLOCK)) - 1),
+        *(4 * BLOCK, 4 * (BLOCK - back)),
+        *(BLOCK * row_bytes, (BLOCK - back) * row_bytes),
+        *constants,
+    )

@@ -1,0 +1,415 @@
+"""Products of tensors and softmax by machine code that is the same for all sizes."""
+
+from __future__ import annotations
+
+import mmap
+import threading
+
+import numpy as np
+import pytest
+
+from polydevice.processor import machine_code
+from polydevice_cpu.algorithms.by_machine import matrix_code
+from polydevice_cpu.algorithms.by_machine.code import Code
+from polydevice_cpu.algorithms.by_machine.matrices import MOST_TERMS, Seen, products
+from polydevice_cpu.algorithms.by_machine.matrix_code import LONGEST, ROWS, Columns, Function, Scope
+from polydevice_cpu.algorithms.by_machine.softmax_code import softmax
+from polydevice_cpu.onednn import openmp
+from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise
+from polydevice_cpu.onednn.constants import Algorithm, Arg
+from polydevice_cpu.onednn.descriptor import Descriptor
+from polydevice_cpu.onednn.engine import MemoryObject, address_of, engine
+from polydevice_cpu.onednn.library import library
+from polydevice_cpu.onednn.primitive import Primitive, run_once
+from polydevice_cpu.plan import settling
+from polydevice_cpu.plan.step import CodeStep
+from tests.cpu import models
+from tests.cpu.loading import image, load
+from tests.cpu.test_strips import wait
+from tests.cpu.test_window_sums import uses_avx512
+from tests.guard_pages import SIDES, guarded
+
+F = np.float32
+
+pytestmark = [
+    pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine"),
+    pytest.mark.skipif(not uses_avx512(), reason="no AVX-512"),
+    pytest.mark.skipif(
+        machine_code.function_of(bytes.fromhex("f30f1efa31c0c3")) is None,
+        reason="no machine code on this system",
+    ),
+]
+
+ALGORITHMS = {
+    Function.ADD: Algorithm.BINARY_ADD,
+    Function.SUB: Algorithm.BINARY_SUB,
+    Function.MUL: Algorithm.BINARY_MUL,
+    Function.DIV: Algorithm.BINARY_DIV,
+}
+NUMPY = {
+    Function.ADD: np.add,
+    Function.SUB: np.subtract,
+    Function.MUL: np.multiply,
+    Function.DIV: np.divide,
+}
+
+
+def seen(array):
+    return Seen(array.shape, tuple(step // array.itemsize for step in array.strides))
+
+
+def run(told, arrays):
+    """Run calls on arrays, the result's last."""
+    call = Code.of(told).bound([address_of(array) for array in arrays])
+    assert call() == 0
+
+
+class Case:
+    """Products of random numbers and sizes, followed by functions."""
+
+    def __init__(self, seed):
+        random = self.random = np.random.default_rng(seed)
+        outer, inner = (int(n) for n in random.integers(1, 4, 2))
+        rows, columns = (int(n) for n in random.integers(12, 150, 2))
+        terms = int(random.integers(2, 257 if seed % 3 else 40))
+        self.is_turned = bool(seed % 2)
+        if self.is_turned:
+            columns = max(columns, 16)
+        elif seed % 5 == 0:
+            columns = int(random.integers(1, 16))
+        # Heads lie next to each other in memory, as in attention.
+        self.first = self.numbers(outer, rows, inner, terms).transpose(0, 2, 1, 3)
+        more = 1 if seed % 7 == 0 else outer  # the same for all
+        if self.is_turned:
+            self.second = self.numbers(more, columns, inner, terms).transpose(0, 2, 3, 1)
+        else:
+            self.second = self.numbers(more, terms, inner, columns).transpose(0, 2, 1, 3)
+        self.shape = outer, inner, rows, columns
+        self.chain = []
+        for _ in range(int(random.integers(0, LONGEST + 1))):
+            function = list(Function)[random.integers(len(Function))]
+            if function is Function.LINEAR:
+                self.chain.append((function, tuple(random.normal(size=2).tolist())))
+                continue
+            scope = list(Scope)[random.integers(len(Scope))]
+            high = rows if scope is Scope.EACH else 1
+            wide = 1 if scope is Scope.ALL else columns
+            some = int(random.choice([1, outer])), int(random.choice([1, inner]))
+            operand = np.abs(self.numbers(*some, high, wide)) + F(0.5)
+            self.chain.append((function, operand))
+
+    def numbers(self, *shape):
+        return self.random.normal(size=shape).astype(F)
+
+    @property
+    def operands(self):
+        return [each for _, each in self.chain if isinstance(each, np.ndarray)]
+
+    def wanted(self):
+        """The result in twice the precision."""
+        y = self.first.astype(float) @ self.second.astype(float)
+        for function, operand in self.chain:
+            if function is Function.LINEAR:
+                y = operand[0] * y + operand[1]
+            else:
+                y = NUMPY[function](y, operand)
+        return y
+
+    def got(self, place=None):
+        """What machine code computes, in memory from `place`."""
+
+        def placed(array):
+            if place is None:
+                return array
+            order = np.argsort([-step for step in array.strides], kind="stable")
+            dense = array.transpose(order)
+            made = place(dense.nbytes).view(F).reshape(dense.shape)
+            made[...] = dense
+            return made.transpose(np.argsort(order))
+
+        y = placed(np.full(self.shape, np.nan, F))
+        sides = [placed(self.first), placed(self.second)]
+        others = [placed(each) for each in self.operands]
+        left = iter(others)
+        chain = tuple(
+            (function, operand if function is Function.LINEAR else seen(next(left)))
+            for function, operand in self.chain
+        )
+        told = products(*map(seen, (*sides, y)), chain)
+        assert told is not None
+        run(told, [*sides, *others, y])
+        return y
+
+    def by_onednn(self):
+        """The same by oneDNN, and what its code is called."""
+        chain = [
+            Eltwise(Algorithm.LINEAR, *operand)
+            if function is Function.LINEAR
+            else Binary(ALGORITHMS[function], Descriptor.strided(*seen(operand)))
+            for function, operand in self.chain
+        ]
+        y = np.full(self.shape, np.nan, F)
+        layouts = [Descriptor.strided(*seen(each)) for each in (self.first, self.second, y)]
+        with openmp.threads(1):
+            made = Primitive.create(
+                "matmul", engine(), layouts[0], layouts[1], None, layouts[2], Attributes(chain)
+            )
+        assert made is not None
+        given = dict(
+            zip((Arg.SRC, Arg.WEIGHTS, Arg.DST), zip(layouts, (self.first, self.second, y)))
+        )
+        for number, (_, operand) in enumerate(self.chain):
+            if isinstance(operand, np.ndarray):
+                index = Arg.ATTR_POST_OP * (number + 1) | Arg.SRC_1
+                given[index] = Descriptor.strided(*seen(operand)), operand
+        run_once(
+            made, {at: MemoryObject(layout, address_of(x)) for at, (layout, x) in given.items()}
+        )
+        return made.implementation, y
+
+
+@pytest.mark.parametrize("first", range(0, 60, 10))
+def test_products_are_those_of_numpy(first):
+    for seed in range(first, first + 10):
+        case = Case(seed)
+        wanted = case.wanted()
+        np.testing.assert_allclose(case.got(), wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+
+
+def test_products_are_those_of_onednn_to_the_bit():
+    compared = 0
+    for seed in range(100, 180):
+        case = Case(seed)
+        code, wanted = case.by_onednn()
+        if code == "brg:avx512_core":
+            compared += 1
+            assert case.got().tobytes() == wanted.tobytes(), (case.shape, case.chain)
+    assert compared > 25
+
+
+def test_sums_of_the_most_terms_are_those_of_onednn_to_the_bit():
+    for columns in (16, 31):
+        case = Case(2)
+        case.first = case.numbers(1, 2, 25, MOST_TERMS)
+        case.second, case.shape, case.chain = case.numbers(1, 2, MOST_TERMS, columns), None, []
+        case.shape = 1, 2, 25, columns
+        code, wanted = case.by_onednn()
+        assert code != "brg:avx512_core" or case.got().tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_products_touch_nothing_beside(side):
+    for seed in range(30):
+        case = Case(seed)
+        got = case.got(lambda size: guarded(side, size))
+        np.testing.assert_array_equal(got, case.got())
+
+
+def plain(*shape):
+    return seen(np.empty(shape, F))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "result", "operand"),
+    [
+        (plain(1, 1, 11, 8), plain(1, 1, 8, 16), plain(1, 1, 11, 16), None),
+        (plain(1, 1, 0, 8), plain(1, 1, 8, 16), plain(1, 1, 0, 16), None),
+        (plain(0, 1, 20, 8), plain(0, 1, 8, 16), plain(0, 1, 20, 16), None),
+        (plain(1, 1, 20, 1), plain(1, 1, 1, 16), plain(1, 1, 20, 16), None),
+        (plain(1, 1, 20, 513), plain(1, 1, 513, 16), plain(1, 1, 20, 16), None),
+        (plain(1, 1, 20, 8), Seen((1, 1, 8, 15), (120, 120, 1, 8)), plain(1, 1, 20, 15), None),
+        (Seen((1, 1, 20, 8), (160, 160, 1, 20)), plain(1, 1, 8, 16), plain(1, 1, 20, 16), None),
+        (plain(1, 1, 20, 8), plain(1, 1, 8, 16), plain(1, 1, 20, 16), plain(1, 1, 20, 1)),
+        (
+            *(plain(1, 1, 20, 8), plain(1, 1, 8, 16), plain(1, 1, 20, 16)),
+            Seen((1, 1, 20, 16), (320, 320, 1, 20)),
+        ),
+    ],
+    ids=range(9),
+)
+def test_products_that_there_is_no_code_for(first, second, result, operand):
+    chain = () if operand is None else ((Function.ADD, operand),)
+    assert products(first, second, result, chain) is None
+
+
+def test_all_code_fits_into_a_page():
+    for width in ROWS:
+        for columns in Columns:
+            for link in ((Function.MUL, Scope.EACH), (Function.LINEAR, Scope.ALL)):
+                code = matrix_code.product(width, columns, [link] * LONGEST)
+                assert len(code) <= mmap.PAGESIZE
+
+
+def rows_of(seed, count, length):
+    random = np.random.default_rng(seed)
+    x = random.normal(scale=random.choice([1, 30]), size=(count, length)).astype(F)
+    odd = [-np.inf, -np.finfo(F).max, 1e-40, -1e-40, 88.8, -104.0, np.inf, np.nan]
+    for row, number in zip(x[1:], odd, strict=False):
+        row[random.random(length) < 0.3] = number
+    x[-1] = -np.inf
+    x[-2] = x[-2, 0]
+    return x
+
+
+@pytest.mark.parametrize("length", [2, 3, 15, 16, 17, 33, 64, 77, 250, 1031])
+@pytest.mark.parametrize("side", SIDES)
+def test_softmax_is_that_of_numpy_and_of_onednn_to_the_bit(length, side):
+    given = rows_of(length, 37, length)
+    x, got = (guarded(side, given.nbytes).view(F).reshape(given.shape) for _ in range(2))
+    x[...] = given
+    told = softmax(*x.shape)
+    assert told is not None
+    run(told, [x, got])
+    with np.errstate(all="ignore"):
+        parts = np.exp(given.astype(float) - given.max(-1, keepdims=True))
+        wanted = parts / parts.sum(-1, keepdims=True)
+    are_numbers = ~np.isnan(wanted).any(-1)
+    assert are_numbers.sum() > 30
+    np.testing.assert_allclose(got[are_numbers], wanted[are_numbers], rtol=1e-4, atol=1e-6)
+    layout, theirs = Descriptor.dense(x.shape), np.empty_like(given)
+    with openmp.threads(1):
+        made = Primitive.create(
+            "softmax_forward",
+            *(engine(), 96, Algorithm.SOFTMAX_ACCURATE, layout, layout, 1, Attributes()),
+        )
+    assert made is not None
+    memory = {Arg.SRC: x, Arg.DST: theirs}
+    run_once(made, {at: MemoryObject(layout, address_of(each)) for at, each in memory.items()})
+    assert made.implementation.startswith("jit:avx512_core")
+    np.testing.assert_array_equal(got, theirs)
+
+
+def test_softmax_may_be_computed_where_it_lies():
+    x = rows_of(5, 9, 29)[:1]
+    apart = np.empty_like(x)
+    run(softmax(*x.shape), [x, apart])
+    run(softmax(*x.shape), [x, x])
+    np.testing.assert_array_equal(x, apart)
+
+
+def attention(heads=4, size=16, bias=False):
+    """Attention with a mask, for texts of any length, and as many as there are."""
+    width = heads * size
+    weights = {name: image(number, width, width) / 8 for number, name in enumerate("qkvo")}
+    weights["split"] = np.array([0, 0, heads, size], np.int64)
+    weights["join"] = np.array([0, 0, width], np.int64)
+    weights["scale"] = np.array(size**0.5, F)
+    nodes = [("MatMul", ["x", name], [f"{name}0"], {}) for name in "qkv"]
+    nodes += [("Reshape", [f"{name}0", "split"], [f"{name}1"], {}) for name in "qkv"]
+    order = {"q": [0, 2, 1, 3], "k": [0, 2, 3, 1], "v": [0, 2, 1, 3]}
+    nodes += [
+        ("Transpose", [f"{name}1"], [f"{name}2"], {"perm": perm}) for name, perm in order.items()
+    ]
+    nodes += [
+        ("MatMul", ["q2", "k2"], ["s0"], {}),
+        ("Div", ["s0", "scale"], ["s1"], {}),
+        ("Add", ["s1", "mask"], ["s2"], {}),
+        ("Softmax", ["s2"], ["p"], {"axis": -1}),
+        ("MatMul", ["p", "v2"], ["a0"], {}),
+        ("Transpose", ["a0"], ["a1"], {"perm": [0, 2, 1, 3]}),
+        ("Reshape", ["a1", "join"], ["a2"], {}),
+        ("MatMul", ["a2", "o"], ["y"], {}),
+    ]
+    mask = ["n", heads, "length", "length"] if bias else ["n", 1, 1, "length"]
+    return models.build(nodes, {"x": ["n", "length", width], "mask": mask}, ["y"], weights)
+
+
+def given(seed, model_is_biased, count, length, heads=4, width=64):
+    shape = (count, heads, length, length) if model_is_biased else (count, 1, 1, length)
+    mask = np.where(np.random.default_rng(seed).random(shape) < 0.2, F(-1e4), F(0))
+    return {"x": image(seed, count, length, width), "mask": mask}
+
+
+def codes(executable):
+    return [step.type for step in executable.latest_plan().steps if isinstance(step, CodeStep)]
+
+
+def assert_right(model, inputs, got):
+    (wanted,) = models.answer(model, inputs)
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+
+
+LENGTHS = [(2, 40), (1, 41), (3, 17), (1, 16), (2, 129), (1, 300), (2, 33)]
+
+
+@pytest.mark.parametrize("is_biased", [False, True])
+def test_attention_of_any_length(core, is_biased):
+    model = attention(bias=is_biased)
+    executable = load(core, model, CPU_THREADS_NUM="1")
+    request = executable.create_infer_request()
+    for number, sizes in enumerate([(1, 20), (2, 21), *LENGTHS]):
+        inputs = given(number, is_biased, *sizes)
+        assert_right(model, inputs, request.infer(inputs)["y"])
+        if number > 3:
+            assert len(codes(executable)) == 3
+    for number in (6, 3):  # shapes that come back
+        inputs = given(number, is_biased, *LENGTHS[number])
+        assert_right(model, inputs, request.infer(inputs)["y"])
+    request.infer(given(0, is_biased, 1, 3))  # too short for code
+    assert "polydevice:avx512" in executable.explain() or codes(executable)
+
+
+def test_answers_stay_the_same_to_the_bit_when_a_plan_is_settled(core, monkeypatch):
+    monkeypatch.setattr(settling, "RUNS", 3)
+    executable = load(core, attention(), CPU_THREADS_NUM="1")
+    request = executable.create_infer_request()
+    for number, sizes in enumerate([(1, 20), (2, 21), *LENGTHS]):
+        inputs = given(number, False, *sizes)
+        before = request.infer(inputs)["y"].copy()
+        is_by_code = bool(codes(executable))
+        for _ in range(settling.RUNS):
+            request.infer(inputs)
+        wait()
+        after = request.infer(inputs)["y"]
+        np.testing.assert_array_equal(before, after)
+        assert not codes(executable)
+    assert is_by_code
+
+
+def test_requests_with_other_shapes_at_once(core):
+    model = attention()
+    executable = load(core, model, CPU_THREADS_NUM="1", CPU_THROUGHPUT_STREAMS="2")
+    failed = []
+
+    def work(thread):
+        request = executable.create_infer_request()
+        for number in range(12):
+            inputs = given(number, False, 1 + thread, 16 + 7 * ((number + thread) % 9))
+            try:
+                assert_right(model, inputs, request.infer(inputs)["y"])
+            except AssertionError as error:
+                failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+
+
+def test_inputs_and_outputs_that_move(core):
+    """Softmax alone: code reads and writes what the caller provides."""
+    node = [("Softmax", ["x"], ["y"], {"axis": -1})]
+    model = models.build(node, {"x": ["n", "length"]}, ["y"], {})
+    executable = load(core, model, CPU_THREADS_NUM="1")
+    request = executable.create_infer_request()
+    for number, length in enumerate([300, 301, 302, 303, 304, 303, 304]):
+        for seed in range(3):
+            x = image(10 * number + seed, 700, length)
+            assert_right(model, {"x": x}, request.infer({"x": x})["y"])
+    assert codes(executable) == ["SoftMax"]
+
+
+def test_without_machine_code(core, monkeypatch):
+    model = attention()
+    monkeypatch.setattr("polydevice_cpu.algorithms.by_machine.softmax_code._function", lambda: None)
+    products.cache_clear()
+    monkeypatch.setattr("polydevice_cpu.algorithms.by_machine.matrices._function", lambda *_: None)
+    executable = load(core, model, CPU_THREADS_NUM="1")
+    request = executable.create_infer_request()
+    for number, sizes in enumerate([(1, 20), (2, 21), *LENGTHS]):
+        inputs = given(number, False, *sizes)
+        assert_right(model, inputs, request.infer(inputs)["y"])
+        assert not codes(executable)
+    products.cache_clear()
