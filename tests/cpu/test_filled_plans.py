@@ -300,7 +300,7 @@ def test_a_step_that_has_caught_sizes_is_for_them_alone():
         size = trace.input(3)
         step = ArrayStep("a", "Pad", lambda _: lambda x: (x[:size],), [], [])
         with pytest.raises(UntraceableError, match="Pad 'a'"):
-            Formulas().visit(PlanParts([step], [], [], {}, {}))
+            Formulas().visit(PlanParts([step], [], list, {}, {}))
 
 
 def test_numbers_computed_from_sizes_are_those_of_each_shape(core):

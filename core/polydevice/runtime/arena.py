@@ -54,24 +54,26 @@ def place_in_one(lives: Sequence[Lived], alignment: int) -> tuple[list[int], int
     offsets = [0] * len(lives)
     alive: list[tuple[int, int, int]] = []  # (offset, end, last step), by offset
     total, now = 0, -1
-    order = [(life.first, -life.size_bytes, number) for number, life in enumerate(lives)]
-    for _, _, number in sorted(order):
-        life = lives[number]
-        if life.first > now:
-            now = life.first
-            alive = [block for block in alive if block[2] >= now]
-        size = -(-max(life.size_bytes, 1) // alignment) * alignment
-        best: tuple[int, int] | None = None  # (gap, offset)
-        cursor = 0
-        for offset, end, _ in alive:
+    order = [(life.first, -life.size_bytes, n, life.last) for n, life in enumerate(lives)]
+    order.sort()
+    for first, negative, number, last in order:
+        if first > now:
+            now = first
+            alive = [block for block in alive if block[2] >= first]
+        size = -(negative // alignment) * alignment or alignment
+        place = least = -1
+        cursor = behind = 0
+        for index, (offset, end, _) in enumerate(alive):
             gap = offset - cursor
-            if gap >= size and (best is None or gap < best[0]):
-                best = (gap, cursor)
-            cursor = max(cursor, end)
-        place = cursor if best is None else best[1]
+            if gap >= size and not 0 <= least <= gap:
+                place, least, behind = cursor, gap, index
+            cursor = end
+        if place < 0:
+            place, behind = cursor, len(alive)
+            if cursor + size > total:
+                total = cursor + size
         offsets[number] = place
-        bisect.insort(alive, (place, place + size, life.last))
-        total = max(total, place + size)
+        alive.insert(behind, (place, place + size, last))
     return offsets, total
 
 

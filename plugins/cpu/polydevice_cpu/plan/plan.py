@@ -32,13 +32,14 @@ class PlanParts:
     """What a plan is made of.
 
     Attributes:
-        steps, outputs, inputs, refused, origins: see `Plan`.
+        steps, outputs, refused, origins: see `Plan`.
+        inputs: returns those of `Plan`, which are seldom asked for.
         arena: the storages that need a place, where it is noted already how long they live.
     """
 
     steps: list[Step]
     outputs: list[Value | None]
-    inputs: Sequence[TensorDesc]
+    inputs: Callable[[], Sequence[TensorDesc]]
     refused: Mapping[str, str]
     origins: Mapping[str, tuple[str, ...]]
     arena: Sequence[Storage] | None = None
@@ -57,7 +58,6 @@ class Plan:
     Attributes:
         steps: in order of execution.
         outputs: one value per result of the network, dense; None where a tail computes it.
-        inputs: type and shape of the network's parameters.
         refused: layer → why oneDNN does not compute it, or not in one step with what precedes it.
         origins: node → the layers of the model that it computes.
         arena_bytes: memory that a request needs for intermediate values.
@@ -79,9 +79,9 @@ class Plan:
             parts.settle()
         self.steps = steps = parts.steps
         self.outputs = outputs = parts.outputs
-        self.inputs = list(parts.inputs)
-        self.refused = dict(parts.refused)
-        self.origins = dict(parts.origins)
+        self._inputs = parts.inputs
+        self.refused = parts.refused
+        self.origins = parts.origins
         self.times = LayerTimes[int]()
         self.is_compiled = False
         self.is_final = True
@@ -113,6 +113,11 @@ class Plan:
                 for primitive in step.primitives:
                     primitive.compile()
         self.is_compiled = True
+
+    @property
+    def inputs(self) -> Sequence[TensorDesc]:
+        """Type and shape of the network's parameters."""
+        return self._inputs()
 
     @functools.cached_property
     def labels(self) -> list[follower.Step]:

@@ -321,13 +321,8 @@ class PlanBuilder:
         if late or any(self.is_late(result.inputs[0]) for result in self.network.results):
             self.emit(self._make_tail(self, late))
         outputs = self._place_outputs()
-        return PlanParts(
-            self._steps,
-            outputs,
-            [p.output.desc for p in self.network.parameters],
-            self._refused,
-            self._origins,
-        )
+        inputs = [parameter.output.desc for parameter in self.network.parameters]
+        return PlanParts(self._steps, outputs, lambda: inputs, self._refused, self._origins)
 
     def _needed(self) -> list[Node]:
         """The nodes that something computed at run time depends on; counts uses."""

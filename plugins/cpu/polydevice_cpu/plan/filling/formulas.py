@@ -81,7 +81,7 @@ class Formulas:
             if output is None:
                 raise UntraceableError("an output has a size that the data tells")
             self._value(output)
-        for desc in parts.inputs:
+        for desc in parts.inputs():
             self._note(desc, tuple(desc.shape or ()))
 
     def _note(self, thing: object, sizes: Number | tuple[Any, ...]) -> bool:

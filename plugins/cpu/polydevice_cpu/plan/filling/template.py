@@ -151,15 +151,13 @@ class _Filled:
             self._storages.append(self._storage(form))
         steps = list(map(self._step, recipe.steps))
         outputs: list[Value | None] = [self._value(number) for number in recipe.outputs]
-        inputs = [self._input(desc) for desc in parts.inputs]
+        given = parts.inputs()
+        inputs = partial(_described, given, [self._sizes(desc) for desc in given])
         arena = [self._storages[number] for number in recipe.arena]
         return Plan(PlanParts(steps, outputs, inputs, parts.refused, parts.origins, arena))
 
     def _sizes(self, thing: object) -> Any:
         return self._numbers[self._places[id(thing)]]
-
-    def _input(self, desc: TensorDesc) -> TensorDesc:
-        return replace(desc, shape=Shape(self._sizes(desc)))
 
     def _step(self, form: StepForm) -> Step:
         step, place, arguments, inputs, outputs = form
@@ -434,6 +432,12 @@ class _Filled:
 
     def _refusal(self, made: Primitive, claim: NotedClaim) -> str:
         return refusal(claim.of(made, self._sizes(claim), self._descriptor, self._whole))
+
+
+def _described(inputs: Sequence[TensorDesc], shapes: Sequence[Any]) -> list[TensorDesc]:
+    """Inputs of these shapes."""
+    pairs = zip(inputs, shapes, strict=True)
+    return [replace(desc, shape=Shape(shape)) for desc, shape in pairs]
 
 
 def _same(descriptors: Sequence[Descriptor], thing: object) -> Descriptor | None:
