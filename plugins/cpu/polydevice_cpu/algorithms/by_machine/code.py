@@ -77,6 +77,7 @@ class CodeCall(Calls):
         numbers: what that is told; addresses may be changed between calls.
     """
 
+    __slots__ = ("code", "numbers")
     code: Code
     numbers: Array
 

@@ -22,15 +22,23 @@ from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.engine import Memories, address_of
 from polydevice_cpu.onednn.primitive import Primitive, execution_error
+from polydevice_cpu.plan.binding.array_calls import call_of
 from polydevice_cpu.plan.binding.blocks import BlockCalls
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.giving_way import GivingWay
 from polydevice_cpu.plan.binding.places import Places
 from polydevice_cpu.plan.binding.stretches import Call, Together, stretches
-from polydevice_cpu.plan.binding.strips import run_parts
+from polydevice_cpu.plan.binding.strips import run_strips
 from polydevice_cpu.plan.binding.workspace import Workspace
 from polydevice_cpu.plan.plan import Plan
-from polydevice_cpu.plan.step import ArrayStep, CodeStep, PrimitiveStep, Step, TailStep, outputs_of
+from polydevice_cpu.plan.step import (
+    ArrayStep,
+    CodeStep,
+    PrimitiveStep,
+    Step,
+    TailStep,
+    outputs_of,
+)
 from polydevice_cpu.plan.value import Kind, Storage, Value
 
 BOUND_BYTES = 6_000
@@ -308,20 +316,25 @@ class BoundPlan:
             else:
                 whole.append((index, value))
         layouts = [(index, value.descriptor) for index, value in whole]
-        parts = self._strips.parts(step.strips, constants, layouts, self._scratchpad_start)
+        calls = self._strips.calls(step.strips, constants, layouts, self._scratchpad_start)
         values = [step.arguments[index] for index in cut] + [value for _, value in whole]
-        return partial(run_parts, parts, self._addresses(values))
+        return partial(run_strips, step.strips, calls, self._addresses(values))
 
-    def _addresses(self, values: Sequence[Value]) -> list[int]:
-        """Where values begin, kept up to date when an input or output moves."""
+    def _addresses(self, values: Sequence[Value]) -> Sequence[int]:
+        """Where values begin, kept up to date when an input or output moves.
+
+        Numbers that stay are a tuple, which Python's garbage collector does not go through.
+        """
         addresses: list[int] = []
+        stay = True
         for position, value in enumerate(values):
             storage = value.storage.root
             start = self._start(storage)
             addresses.append(value.offset_bytes + (0 if start is None else start))
             if start is None:
                 self._place(storage).addresses.append((addresses, position, value.offset_bytes))
-        return addresses
+                stay = False
+        return tuple(addresses) if stay else addresses
 
     def _bind_code(self, step: CodeStep) -> Call:
         addresses, late = [], []
@@ -375,34 +388,8 @@ class BoundPlan:
         inputs = self._arrays(step.inputs)
         outputs = self._arrays(step.outputs)
         compute = step.start(self._context)
-        if step.writes:
-            if all(self._home(value.storage) is not None for value in step.values):
-                return partial(compute, *inputs, *outputs)
-
-            def write() -> None:
-                compute(*inputs, *outputs)
-
-            return write
-        if len(outputs) == 1:
-
-            def run_one() -> None:
-                result = compute(*inputs)
-                if type(result) is not np.ndarray:
-                    (result,) = outputs_of(result)
-                place = outputs[0]
-                if result.shape != place.shape or result.dtype != place.dtype:
-                    raise _mismatch(place, result, step)
-                np.copyto(place, result)
-
-            return run_one
-
-        def run() -> None:
-            for place, result in zip(outputs, outputs_of(compute(*inputs)), strict=True):
-                if result.shape != place.shape or result.dtype != place.dtype:
-                    raise _mismatch(place, result, step)
-                np.copyto(place, result)
-
-        return run
+        stay = all(self._home(value.storage) is not None for value in step.values)
+        return call_of(step, compute, inputs, outputs, stay=stay)
 
     def _bind_tail(self, step: TailStep) -> Call:
         inputs = self._arrays(step.inputs)
@@ -490,11 +477,3 @@ class _Place:
 
 def _view(value: Value, data: Array) -> Array:
     return data if value.dtype.hasobject else value.array(data)
-
-
-def _mismatch(place: Array, result: Array, step: ArrayStep) -> InferenceError:
-    what = f"{step.type} {step.name!r} computed"
-    if result.shape != place.shape:
-        shapes = list(result.shape), list(place.shape)
-        return InferenceError(f"{what} shape {shapes[0]} where {shapes[1]} was inferred")
-    return InferenceError(f"{what} {result.dtype} where {place.dtype} was inferred")

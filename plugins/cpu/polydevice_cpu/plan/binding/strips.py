@@ -27,11 +27,6 @@ class _Call(NamedTuple):
     moved: Sequence[int]
 
 
-Part = tuple[Callable[[], int], Sequence[int], Sequence[int]]
-"""A call, the memory objects that are moved for it, and how many bytes behind the address of what
-they are a part of."""
-
-
 class StripCalls:
     """Calls of the pieces of a request's plans, of which one runs at a time.
 
@@ -42,14 +37,14 @@ class StripCalls:
         """Begin with none."""
         self._made: WeakKeyDictionary[Piece, dict[Hashable, _Call]] = WeakKeyDictionary()
 
-    def parts(
+    def calls(
         self,
         strips: Sequence[Strip],
         constants: Sequence[int],
         whole: Sequence[tuple[int, Descriptor]],
         scratchpad: int,
-    ) -> list[Part]:
-        """Return calls for strips.
+    ) -> tuple[_Call, ...]:
+        """Return the calls of strips.
 
         Args:
             strips: of one step.
@@ -59,8 +54,8 @@ class StripCalls:
             scratchpad: the address of what they may write besides, if they need any.
         """
         key = (*constants, scratchpad, *[(index, layout.key) for index, layout in whole])
-        found: list[Part] = []
-        for piece, _, behind in strips:
+        found: list[_Call] = []
+        for piece, _, _ in strips:
             known = self._made.get(piece)
             if known is None:
                 known = self._made[piece] = {}
@@ -71,8 +66,8 @@ class StripCalls:
                 call = _prepared(piece, constants, whole, scratchpad)
                 if all(layout.key is not None for _, layout in whole):
                     known[key] = call
-            found.append((*call, (*behind, *[0] * len(whole)) if whole else behind))
-        return found
+            found.append(call)
+        return tuple(found)
 
 
 def _prepared(
@@ -91,12 +86,21 @@ def _prepared(
     return _Call(primitive.call(handles, memories), moved)
 
 
-def run_parts(parts: Sequence[Part], addresses: Sequence[int]) -> int:
-    """Run calls one after the other; return a status, 0 for success."""
+def run_strips(strips: Sequence[Strip], calls: Sequence[_Call], addresses: Sequence[int]) -> int:
+    """Run the calls of strips one after the other; return a status, 0 for success.
+
+    Args:
+        strips: of one step.
+        calls: of each.
+        addresses: of what they are strips of, then of what is one for all positions.
+    """
     move = required().set_data_handle
-    for run, moved, behind in parts:
-        for handle, address, further in zip(moved, addresses, behind, strict=True):
+    for (_, _, behind), (run, moved) in zip(strips, calls, strict=True):
+        for handle, address, further in zip(moved, addresses, behind, strict=False):
             move(handle, address + further)
+        if len(moved) > len(behind):
+            for handle, address in zip(moved[len(behind) :], addresses[len(behind) :], strict=True):
+                move(handle, address)
         status = run()
         if status:
             return status

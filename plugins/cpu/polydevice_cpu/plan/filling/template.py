@@ -186,7 +186,7 @@ class _Filled:
             compute = self._by_numpy(step.primitive, place, made)
             if compute is not None:
                 read = [value for index, value in made.items() if index != Arg.DST]
-                return self._array_step(step, lambda _: compute, read, made[Arg.DST])
+                return self._array_step(step, partial(_ready, compute), read, made[Arg.DST])
         primitive = self._primitive(step.primitive)
         filled = PrimitiveStep(step.name, step.type, primitive, made, step.outputs)
         filled.layers, filled.strips = step.layers, self.strips.get(place, ())
@@ -432,6 +432,11 @@ class _Filled:
 
     def _refusal(self, made: Primitive, claim: NotedClaim) -> str:
         return refusal(claim.of(made, self._sizes(claim), self._descriptor, self._whole))
+
+
+def _ready(compute: Compute, _: object) -> Compute:
+    """A function that is the same for all requests."""
+    return compute
 
 
 def _described(inputs: Sequence[TensorDesc], shapes: Sequence[Any]) -> list[TensorDesc]:

@@ -1,0 +1,75 @@
+"""Calls of steps that NumPy computes.
+
+They are functions of this module with arguments: what a closure has caught takes twice as many
+objects, through all of which Python's garbage collector goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice.errors import InferenceError
+from polydevice_cpu.plan.binding.stretches import Call
+from polydevice_cpu.plan.step import ArrayStep, Compute, outputs_of
+
+
+def call_of(
+    step: ArrayStep,
+    compute: Compute,
+    inputs: Sequence[Array],
+    outputs: Sequence[Array],
+    *,
+    stay: bool,
+) -> Call:
+    """Return what computes a step.
+
+    Args:
+        step: which it is.
+        compute: its function.
+        inputs: what it reads.
+        outputs: where the results go.
+        stay: whether these arrays stay the same; else they are looked up at each call.
+    """
+    if step.writes and stay:
+        return partial(compute, *inputs, *outputs)
+    if step.writes:
+        return partial(_write, compute, inputs, outputs)
+    store = _store_one if len(outputs) == 1 else _store
+    return partial(store, compute, inputs, outputs, step)
+
+
+def _write(compute: Compute, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+    compute(*inputs, *outputs)
+
+
+def _store_one(
+    compute: Compute, inputs: Sequence[Array], outputs: Sequence[Array], step: ArrayStep
+) -> None:
+    result = compute(*inputs)
+    if type(result) is not np.ndarray:
+        (result,) = outputs_of(result)
+    place = outputs[0]
+    if result.shape != place.shape or result.dtype != place.dtype:
+        raise _mismatch(place, result, step)
+    np.copyto(place, result)
+
+
+def _store(
+    compute: Compute, inputs: Sequence[Array], outputs: Sequence[Array], step: ArrayStep
+) -> None:
+    for place, result in zip(outputs, outputs_of(compute(*inputs)), strict=True):
+        if result.shape != place.shape or result.dtype != place.dtype:
+            raise _mismatch(place, result, step)
+        np.copyto(place, result)
+
+
+def _mismatch(place: Array, result: Array, step: ArrayStep) -> InferenceError:
+    what = f"{step.type} {step.name!r} computed"
+    if result.shape != place.shape:
+        shapes = list(result.shape), list(place.shape)
+        return InferenceError(f"{what} shape {shapes[0]} where {shapes[1]} was inferred")
+    return InferenceError(f"{what} {result.dtype} where {place.dtype} was inferred")
