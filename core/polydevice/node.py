@@ -278,6 +278,8 @@ def known_if_empty(desc: TensorDesc) -> TensorDesc:
     """Return the description with its value when it has no elements."""
     if desc.shape is None or desc.value is not None or 0 not in desc.shape:
         return desc
+    if any(map(is_symbolic, desc.shape)):
+        return desc
     span = desc.span_bytes
     if span is None or span > _SPAN_LIMIT or desc.element_type is ElementType.dynamic:
         return desc

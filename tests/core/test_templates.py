@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from polydevice.errors import InferCancelledError, InferTimeoutError, InternalError, NetworkError
-from polydevice.runtime.templates import FAILURES, MOST, Fit, Templates
+from polydevice.runtime.templates import FAILURES, IN_VAIN, MOST, Fit, Templates
 from polydevice.shape import Dim, Shape
 from polydevice.symbolic_size import UntraceableError
 
@@ -206,8 +206,19 @@ def test_networks_that_are_planned_differently_for_every_size_get_few_templates(
     trace, traced = tracing_by(1000)
     templates = Templates(OPEN)
     plans(templates, trace, range(1, 3 * MOST))
+    assert len(traced) == IN_VAIN
+    for size in range(3 * MOST, 6 * MOST):
+        templates.learn(((size, 3),), trace)
     assert len(traced) == MOST
     assert not templates.may_learn(((500, 3),))
+
+
+def test_each_plan_that_is_filled_in_allows_for_another_template():
+    trace, traced = tracing_by(1000)
+    templates = Templates(OPEN)
+    for size in range(1, 3 * MOST):
+        plans(templates, trace, (size, size + 1000))
+    assert len(traced) == MOST
 
 
 def test_after_clearing_everything_is_made_with_numbers():

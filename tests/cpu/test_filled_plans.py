@@ -316,6 +316,59 @@ def test_numbers_computed_from_sizes_are_those_of_each_shape(core):
         compare(request, model, image(number, rows, 2))
 
 
+def positions(step: int) -> bytes:
+    """Numbers of places in a text, every one or every second, and which lie before which."""
+    nodes = [
+        ("Shape", ["x"], ["sizes"], {}),
+        ("Gather", ["sizes", "one"], ["length"], {"axis": 0}),
+        ("Range", ["zero", "length", "step"], ["places"], {}),
+        ("Range", ["length", "zero", "back"], ["others"], {}),
+        ("Cast", ["places"], ["numbers"], {"to": onnx.TensorProto.FLOAT}),
+        ("Slice", ["x", "from", "to", "axis", "by"], ["part"], {}),
+        ("Unsqueeze", ["numbers", "last"], ["column"], {}),
+        ("Mul", ["part", "column"], ["y"], {}),
+        ("Unsqueeze", ["others", "last"], ["rows"], {}),
+        ("Less", ["rows", "places"], ["before"], {}),
+        ("Cast", ["before"], ["z"], {"to": onnx.TensorProto.FLOAT}),
+    ]
+    scalars = {"zero": 0, "one": 1, "step": step, "back": -1}
+    weights = {name: np.array(number) for name, number in scalars.items()}
+    rows = {"from": 0, "to": 9999, "axis": 1, "by": step, "last": -1}
+    weights |= {name: np.array([number]) for name, number in rows.items()}
+    return models.build(nodes, {"x": ["n", "length", 8]}, ["y", "z"], weights)
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_ranges_up_to_a_size_serve_all_sizes(core, step):
+    model = positions(step)
+    executable = load(core, model)
+    request = executable.create_infer_request()
+    for number, shape in enumerate([(2, 5, 8), (1, 6, 8), (3, 7, 8), (2, 31, 8), (3, 40, 8)]):
+        compare(request, model, image(number, *shape))
+    assert executable.compiled.templates.filled
+    compare(request, model, image(9, 2, 31, 8))
+
+
+def nothing_before() -> bytes:
+    """What lies before the first place is empty, and is joined with what is there."""
+    weights = {name: np.array([number]) for name, number in (("from", 0), ("to", 0), ("axis", 1))}
+    nodes = [
+        ("Slice", ["x", "from", "to", "axis"], ["none"], {}),
+        ("Relu", ["none"], ["nothing"], {}),
+        ("Concat", ["nothing", "x"], ["y"], {"axis": 1}),
+    ]
+    return models.build(nodes, {"x": ["n", "length", 8]}, ["y"], weights)
+
+
+def test_empty_values_of_other_sizes_serve_all_sizes(core):
+    model = nothing_before()
+    executable = load(core, model)
+    request = executable.create_infer_request()
+    for number, shape in enumerate([(2, 5, 8), (3, 6, 8), (4, 7, 8), (2, 31, 8), (3, 40, 8)]):
+        compare(request, model, image(number, *shape))
+    assert executable.compiled.templates.filled >= 2
+
+
 def test_closed_networks_keep_no_templates(core):
     executable = load(core, attention())
     request = executable.create_infer_request()

@@ -118,7 +118,16 @@ def test_eye(device, rows, columns, diagonal, kind, batch):
 
 @pytest.mark.parametrize(
     ("limits", "length"),
-    [((0, 7, 3), 3), ((7, 0, -3), 3), ((0, 0, 1), 0), ((3, 0, 1), 0), ((0, 2.0**70, 2), 2**69)],
+    [
+        *(
+            ((0, 7, 3), 3),
+            ((7, 0, -3), 3),
+            ((0, 0, 1), 0),
+            ((3, 0, 1), 0),
+            ((0, 2.0**70, 2), 2**69),
+        ),
+        *(((0.5, 3, 1), 3), ((2.0, 3.0, 0.5), 2), ((True, 5, 2), 2)),
+    ],
 )
 def test_lengths_of_ranges_of_whole_numbers(limits, length):
     assert range_length(*limits) == length

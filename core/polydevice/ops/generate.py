@@ -13,6 +13,7 @@ from polydevice.errors import ShapeError
 from polydevice.interval import Interval
 from polydevice.ops.op import Op, attribute, operation
 from polydevice.shape import Dim, DimLike, Shape, count_of, normalize_axis
+from polydevice.symbolic_size import is_symbolic
 from polydevice.tensor import TensorDesc
 
 
@@ -27,7 +28,8 @@ class RangeOp(Op):
         start, stop, step = inputs
         values = [desc.constant for desc in inputs]
         if values[0] is not None and values[1] is not None and values[2] is not None:
-            return range_length(*(v.reshape(-1)[0] for v in values if v is not None))
+            items = [v.reshape(-1)[0] for v in values if v is not None]
+            return range_length(*(x if is_symbolic(x) else x.item() for x in items))
         first, last, by = (None if d.ints is None else d.ints[0] for d in (start, stop, step))
         if first is not None and last is not None and by == 1:
             length = last - first
@@ -37,10 +39,12 @@ class RangeOp(Op):
 
 def range_length(start: float, stop: float, step: float) -> int:
     """Return the number of elements of a range; raises ShapeError for a step of 0 or no number."""
+    if isinstance(start, int) and isinstance(stop, int) and isinstance(step, int) and step:
+        return max(-((start - stop) // step), 0)  # len(range()) stops at 2^63; and for formulas
     if not all(math.isfinite(float(v)) for v in (start, stop, step)) or step == 0:
         raise ShapeError(f"a range from {start} to {stop} by {step} is not possible")
     if all(float(v).is_integer() for v in (start, stop, step)):
-        return max(-((int(start) - int(stop)) // int(step)), 0)  # len(range()) stops at 2^63
+        return range_length(int(start), int(stop), int(step))
     return max(math.ceil((float(stop) - float(start)) / float(step)), 0)
 
 

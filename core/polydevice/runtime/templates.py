@@ -29,6 +29,10 @@ _log = logging.getLogger(__name__)
 MOST = 16
 """Templates of a network: classes of sizes for which it is planned alike."""
 
+IN_VAIN = 4
+"""Templates besides one for each plan that was filled in, after which `plan` makes no more: where
+each is for one set of sizes alone, it is made for nothing, in the time of two to four plans."""
+
 FAILURES = 2
 """Plans that could not be made with formulas, after which no more are tried."""
 
@@ -101,7 +105,7 @@ class Templates(Generic[P]):
         )
         self._found: list[Template[P]] = []
         self._lock = Lock()
-        self.filled = self._missed = self._tried = self._failed = 0
+        self.filled = self._missed = self._tried = self._failed = self._made = 0
 
     def plan(self, shapes: Shapes, make: Callable[[Shapes], P], trace: Making[P]) -> P:
         """Return the plan for these shapes: filled in, or made where no template fits.
@@ -122,12 +126,14 @@ class Templates(Generic[P]):
         if plan is not None:
             return plan
         self._missed += 1
-        if self._missed > self._patience and self._tried < self._at_once and self._pays:
+        is_hopeful = self._made < IN_VAIN + self.filled and self._pays
+        if self._missed > self._patience and self._tried < self._at_once and is_hopeful:
             template = self._traced(shapes, trace)
             fit = None if template is None else template.fit(sizes)
             plan = None if fit is None else fit.plan()
             if template is not None and plan is not None:
                 self._keep(template)
+                self._made += 1
                 return plan
         return make(shapes)
 
