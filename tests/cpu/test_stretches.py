@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 
 import numpy as np
 import pytest
 
 from polydevice.errors import InferenceError
+from polydevice.processor.machine_code import CALL, Calls, calls
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.onednn.primitive import Execution
 from polydevice_cpu.plan.binding import stretches as module
@@ -59,3 +61,32 @@ def test_answers_and_failures(core, monkeypatch, length, loops) -> None:
 def test_every_call_is_kept_in_order() -> None:
     others = [lambda: 0 for _ in range(2 * STRETCH + 3)]
     assert [call for each in stretches(others) for call in each] == others
+
+
+def listed(*statuses: int) -> tuple[Calls, list[int]]:
+    """Calls that return these statuses one after the other, and which of them ran."""
+    ran: list[int] = []
+    kind = ctypes.CFUNCTYPE(ctypes.c_int)
+
+    def function(status: int) -> object:
+        return kind(lambda: ran.append(status) or status)
+
+    functions = [function(status) for status in statuses]
+    addresses = [ctypes.cast(each, ctypes.c_void_p).value for each in functions]
+    made = calls(np.array([(address, 0, 0, 0, 0) for address in addresses], CALL))
+    if made is None:
+        pytest.skip("no machine code on this system")
+    made.functions = functions
+    return made, ran
+
+
+def test_lists_of_calls_are_calls_of_a_list() -> None:
+    (first, ran), (second, last) = listed(0, 0), listed(0, 7, 0)
+    ((one,),) = stretches([first, second, first])
+    assert isinstance(one, Together)
+    result = one()
+    assert (ran, last) == ([0, 0], [0, 7])
+    assert one.failed(result) == (second, 7)
+    ((good,),) = stretches([first, first])
+    assert good() == 0
+    assert ran == [0] * 6
