@@ -388,7 +388,9 @@ class BoundPlan:
         inputs = self._arrays(step.inputs)
         outputs = self._arrays(step.outputs)
         compute = step.start(self._context)
-        stay = all(self._home(value.storage) is not None for value in step.values)
+        stay = step.writes and not [
+            value for value in step.values if self._home(value.storage) is None
+        ]
         return call_of(step, compute, inputs, outputs, stay=stay)
 
     def _bind_tail(self, step: TailStep) -> Call:
