@@ -225,5 +225,6 @@ def test_long_pairs_and_short_runs_are_onednns():
     for n, runs in [(300, True), (1000, False)]:
         whole = value((n, 800))
         assert (pairing(add, whole, value((1, 800)), whole) is not None) == runs
+        assert (pairing(add, whole, value((1, 1)), whole) is not None) == runs
         assert pairing(add, whole, value((n, 1)), whole) is None
         assert pairing(add, whole, whole, whole, threads=2) is None

@@ -42,11 +42,12 @@ def _pair(function: np.ufunc, first: Array, second: Array, target: Array) -> tup
 
 
 def _run(first: Value, second: Value, target: Value) -> int:
-    """Elements that follow each other in memory in all three."""
+    """Elements that follow each other in memory in all three; a single number is anywhere."""
     run = 1
-    axes = zip(*((each.shape, each.strides or ()) for each in (first, second, target)), strict=True)
+    sides = [target, *(each for each in (first, second) if each.elements > 1)]
+    axes = zip(*((each.shape, each.strides or ()) for each in sides), strict=True)
     sizes, steps = axes
-    by_step = sorted(range(len(target.shape)), key=lambda d: (steps[2][d], target.shape[d]))
+    by_step = sorted(range(len(target.shape)), key=lambda d: (steps[0][d], target.shape[d]))
     for axis in by_step:
         size = target.shape[axis]
         if size == 1:
