@@ -96,9 +96,19 @@ class Instructions:
         self.plain(0x01, RSI, RSP, 8 * slot)
 
     def step(self, register: int, size_bytes: int) -> None:
-        """Add a constant from -128 to 127."""
-        self.plain(0x83, 0, register)
-        self.text += struct.pack("<b", size_bytes)
+        """Add a constant."""
+        is_short = -128 <= size_bytes < 128
+        self.plain(0x83 if is_short else 0x81, 0, register)
+        self.text += struct.pack("<b" if is_short else "<i", size_bytes)
+
+    def set_if_equal(self, register: int, base: int, offset: int) -> None:
+        """Load a number where what was compared is equal."""
+        self.text += bytes((0x48 | register >> 3 << 2 | base >> 3, 0x0F, 0x44))
+        self._operand(register, base, offset)
+
+    def set_mask(self, mask: int, register: int) -> None:
+        """Set a mask of 16 elements from the bits of one of the first eight registers."""
+        self.text += bytes((0xC5, 0xF8, 0x92, 0xC0 | mask << 3 | register))
 
     def scaled(self, register: int, base: int, index: int, times: int) -> None:
         """Register = base + index * times."""
@@ -143,6 +153,7 @@ class Instructions:
         is_memory: bool = True,
         mask: int = 0,
         is_one: bool = False,
+        wide: bool = False,
     ) -> None:
         """Add an instruction on vectors: register = first and [base + index * times].
 
@@ -160,6 +171,7 @@ class Instructions:
             mask: which of the masks says what elements there are; 0 for all. The others are 0 in
                 what is loaded, and stay elsewhere.
             is_one: whether there is one number in memory, for all elements.
+            wide: whether elements are of 8 bytes.
         """
         high = base >> 4 if not is_memory else (0 if index is None else index) >> 3
         row = 0xF0 ^ (
@@ -167,7 +179,8 @@ class Instructions:
         )
         last = 0x40 | (8 ^ first >> 4 << 3) | is_one << 4 | mask
         last |= 0x80 if opcode == LOAD and mask else 0
-        self.text += bytes((0x62, row | kind, (~first & 15) << 3 | 4 | prefix, last, opcode))
+        second = wide << 7 | (~first & 15) << 3 | 4 | prefix
+        self.text += bytes((0x62, row | kind, second, last, opcode))
         if not is_memory:
             self.text.append(0xC0 | (register & 7) << 3 | base & 7)
         elif index is None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from enum import Enum
 
-from polydevice_cpu.algorithms.by_machine.emitter import (
+from polydevice_cpu.algorithms.by_machine.instructions import (
     ADD,
-    DIV,
+    DIVIDE,
+    LOAD,
     MUL,
     R8,
     R9,
@@ -22,16 +23,20 @@ from polydevice_cpu.algorithms.by_machine.emitter import (
     R14,
     R15,
     RAX,
+    RBP,
     RBX,
     RCX,
     RDI,
     RDX,
     RSI,
     RSP,
+    STORE,
     SUB,
-    Emitter,
-    Place,
+    Instructions,
 )
+
+_Place = tuple[int, int]
+"""A register, and how many bytes behind what it points to."""
 
 BLOCK = 16
 """Numbers of a vector."""
@@ -40,7 +45,7 @@ ROWS = {1: 12, 2: 12, 3: 8, 4: 6}
 """How many rows are computed at once, by how many vectors of them."""
 
 LONGEST = 4
-"""Functions that may follow: code for more does not fit into a page."""
+"""Functions that may follow: with so many code takes a page."""
 
 LEVELS = 4
 """Loops: over two axes of matrices, over columns, and over rows."""
@@ -68,7 +73,7 @@ class Function(Enum):
     ADD = ADD
     SUB = SUB
     MUL = MUL
-    DIV = DIV
+    DIV = DIVIDE
     LINEAR = 0
 
 
@@ -93,7 +98,7 @@ def numbers(chain: Sequence[Link]) -> tuple[int, int]:
     return addresses, (LEVELS + 4) * addresses
 
 
-class _Product(Emitter):
+class _Product(Instructions):
     """Code of a product.
 
     The arguments begin with addresses, of which each has: bytes that it begins behind; its step in
@@ -108,60 +113,84 @@ class _Product(Emitter):
         slots = (LEVELS + 1) * self.addresses + LEVELS
         self.buffer = -(-8 * slots // 64) * 64
 
-    def given(self, number: int) -> Place:
+    def given(self, number: int) -> _Place:
         """One of the numbers behind those of addresses."""
-        return Place(RDI, 8 * (self.behind + number))
+        return RDI, 8 * (self.behind + number)
 
-    def step(self, level: int, address: int) -> Place:
-        """A step; LEVELS: to the last tile; LEVELS + 1: from row to row."""
-        return Place(RDI, 8 * ((2 + level) * self.addresses + address))
+    def stride(self, level: int, address: int) -> _Place:
+        """A step in a loop; LEVELS: to the last tile; LEVELS + 1: from row to row."""
+        return RDI, 8 * ((2 + level) * self.addresses + address)
 
-    def now(self, level: int, address: int) -> Place:
+    def now(self, level: int, address: int) -> _Place:
         """Where an address is in a loop; -1: before all."""
-        return Place(RSP, 8 * ((1 + level) * self.addresses + address))
+        return RSP, 8 * ((1 + level) * self.addresses + address)
 
-    def counter(self, level: int) -> Place:
-        """How often a loop runs."""
-        return Place(RSP, 8 * ((LEVELS + 1) * self.addresses + level))
+    def counter(self, level: int) -> int:
+        """Which number on the stack says how often a loop runs."""
+        return (LEVELS + 1) * self.addresses + level
+
+    def get(self, register: int, place: _Place) -> None:
+        """Load a number of 8 bytes."""
+        self.plain(0x8B, register, *place)
+
+    def put(self, register: int, place: _Place) -> None:
+        """Store one."""
+        self.plain(0x89, register, *place)
+
+    def get_last(self, register: int, counter: int, place: _Place, last: _Place) -> None:
+        """Load a number, or another one where a counter says that what follows is the last."""
+        self.get(register, place)
+        self.compare(counter, 2)
+        self.set_if_equal(register, *last)
+
+    def repeated(self, body: Callable[[], None], register: int, number: int | None = None) -> None:
+        """Append what runs as often as a counter says, once at least."""
+        start = len(self.text)
+        body()
+        self.again(register, start, number)
 
     def code(self) -> bytes:
         """All of it."""
-        self.plain(0x2B, RSP, self.given(STACK))
+        self.begin(0)
+        self.move(RBP, RSP)
+        self.plain(0x2B, RSP, *self.given(STACK))
         self.text += bytes((0x48, 0x83, 0xE4, 0xC0))  # and rsp, -64
         for address in range(self.addresses):
-            self.move(RAX, Place(RDI, 8 * address))
-            self.add(RAX, Place(RDI, 8 * (self.addresses + address)))
-            self.keep(RAX, self.now(-1, address))
+            self.load(RAX, RDI, address)
+            self.plain(0x03, RAX, RDI, 8 * (self.addresses + address))
+            self.put(RAX, self.now(-1, address))
         for mask, number in ((_MASK, MASK), (_PACKED_MASK, PACKED_MASK)):
-            self.move(RAX, self.given(number))
-            self.mask(mask, RAX)
-        self.move(R10, self.step(LEVELS + 1, FIRST))
-        self.move(RDX, self.step(LEVELS + 1, self.result))
-        self.address(R11, Place(R10, 0, R10, 2))
-        self.address(R12, Place(R10, 0, R10, 4))
-        self.move(R14, self.step(LEVELS + 1, SECOND))
+            self.get(RAX, self.given(number))
+            self.set_mask(mask, RAX)
+        self.get(R10, self.stride(LEVELS + 1, FIRST))
+        self.get(RDX, self.stride(LEVELS + 1, self.result))
+        self.scaled(R11, R10, R10, 2)
+        self.scaled(R12, R10, R10, 4)
+        self.get(R14, self.stride(LEVELS + 1, SECOND))
         self.loop(0, OUTER, lambda: self.loop(1, INNER, lambda: self.loop(2, COLUMNS, self.tiles)))
-        return self.end()
+        self.move(RSP, RBP)
+        self.end(0)
+        return bytes(self.text)
 
     def enter(self, level: int) -> None:
         """Begin a loop where the one around it is."""
         for address in range(self.addresses):
-            self.move(RAX, self.now(level - 1, address))
-            self.keep(RAX, self.now(level, address))
+            self.get(RAX, self.now(level - 1, address))
+            self.put(RAX, self.now(level, address))
 
     def loop(self, level: int, count: int, body: Callable[[], None]) -> None:
         """Append a loop."""
-        self.move(RAX, self.given(count))
-        self.keep(RAX, self.counter(level))
+        self.get(RAX, self.given(count))
+        self.store(RAX, RSP, self.counter(level))
         self.enter(level)
 
         def once() -> None:
             body()
             for address in range(self.addresses):
-                self.move(RAX, self.step(level, address))
-                self.plain(0x01, RAX, self.now(level, address))
+                self.get(RAX, self.stride(level, address))
+                self.plain(0x01, RAX, *self.now(level, address))
 
-        self.times(self.counter(level), once)
+        self.repeated(once, RSP, self.counter(level))
 
     def tiles(self) -> None:
         """Append the loop over rows; the last ones may be computed twice."""
@@ -171,16 +200,16 @@ class _Product(Emitter):
         elif self.columns is Columns.COPIED:
             self.copy_columns()
         self.enter(level)
-        self.move(R15, self.given(TILES))
+        self.get(R15, self.given(TILES))
 
         def once() -> None:
             self.tile()
             for address in range(self.addresses):
-                self.move(RAX, self.step(level, address))
-                self.if_equal(R15, 2, RAX, self.step(LEVELS, address))
-                self.plain(0x01, RAX, self.now(level, address))
+                last = self.stride(LEVELS, address)
+                self.get_last(RAX, R15, self.stride(level, address), last)
+                self.plain(0x01, RAX, *self.now(level, address))
 
-        self.times(R15, once)
+        self.repeated(once, R15)
 
     def tile(self) -> None:
         """Append the sums of some rows, what follows, and stores."""
@@ -189,29 +218,32 @@ class _Product(Emitter):
         for each in sums:
             for sum_ in each:
                 self.clear(sum_)
-        self.move(R8, self.now(LEVELS - 1, FIRST))
-        self.address(R9, Place(R8, 0, R11, 2))
+        self.get(R8, self.now(LEVELS - 1, FIRST))
+        self.scaled(R9, R8, R11, 2)
         if self.columns is Columns.IN_PLACE:
-            self.move(R13, self.now(LEVELS - 1, SECOND))
+            self.get(R13, self.now(LEVELS - 1, SECOND))
         else:
-            self.address(R13, Place(RSP, self.buffer))
-        self.move(RCX, self.given(TERMS))
-        self.times(RCX, lambda: self.term(sums))
+            self.plain(0x8D, R13, RSP, self.buffer)
+        self.get(RCX, self.given(TERMS))
+        self.repeated(lambda: self.term(sums), RCX)
         operand, constant = OPERANDS, 8 * (self.behind + CONSTANTS)
         for function, scope in self.chain:
             if function is Function.LINEAR:
-                self.spread(_BROADCAST, Place(RDI, constant))
-                self.spread(_BROADCAST + 1, Place(RDI, constant + 4))
+                self.plain(0x8D, RAX, RDI, constant)
+                self.spread(_BROADCAST, RAX)
+                self.spread(_BROADCAST + 1, RAX, behind=1)
                 constant += 8
                 for sum_ in (sum_ for each in sums for sum_ in each):
-                    self.vector(0xA8, sum_, _BROADCAST, _BROADCAST + 1, kind=2, prefix=1)
+                    pair = _BROADCAST, _BROADCAST + 1
+                    self.vector(0xA8, sum_, *pair, kind=2, prefix=1, is_memory=False)
             else:
                 self.follow(function, scope, operand, sums)
                 operand += 1
-        self.move(RSI, self.now(LEVELS - 1, self.result))
+        self.get(RSI, self.now(LEVELS - 1, self.result))
         for each in sums:
             for column, sum_ in enumerate(each):
-                self.store(sum_, Place(RSI, 64 * column), self.mask_of(column))
+                mask = self.mask_of(column)
+                self.vector(STORE, sum_, 0, RSI, behind=column, mask=mask)
             self.add(RSI, RDX)
 
     def mask_of(self, column: int) -> int:
@@ -222,118 +254,131 @@ class _Product(Emitter):
         """Append what adds a product to each sum."""
         for column in range(self.width):
             mask = self.mask_of(column) if self.columns is Columns.IN_PLACE else 0
-            self.load(_SECOND + column, Place(R13, 64 * column), mask)
+            self.vector(LOAD, _SECOND + column, 0, R13, behind=column, mask=mask)
         for row, each in enumerate(sums):
             base, number = (R8, row) if row < 6 else (R9, row - 6)
             places = (
-                *(Place(base), Place(base, 0, R10), Place(base, 0, R10, 2), Place(base, 0, R11)),
-                *(Place(base, 0, R10, 4), Place(base, 0, R12)),
+                *((base,), (base, R10, 1), (base, R10, 2), (base, R11, 1)),
+                *((base, R10, 4), (base, R12, 1)),
             )
             factor = _BROADCAST + row % 4
-            self.spread(factor, places[number])
+            self.spread(factor, *places[number])
             for column, sum_ in enumerate(each):
-                self.multiply_add(sum_, factor, _SECOND + column)
+                second = _SECOND + column
+                self.vector(0xB8, sum_, factor, second, kind=2, prefix=1, is_memory=False)
         for register in (R8, R9):
-            self.constant(register, 0, 4)
+            self.step(register, 4)
         if self.columns is Columns.IN_PLACE:
             self.add(R13, R14)
         else:
-            self.constant(R13, 0, 64 * self.width)
+            self.step(R13, 64 * self.width)
 
     def follow(
         self, function: Function, scope: Scope, operand: int, sums: Sequence[Sequence[int]]
     ) -> None:
         """Append a function of sums and an operand."""
-        self.move(RAX, self.now(LEVELS - 1, operand))
+        self.get(RAX, self.now(LEVELS - 1, operand))
         if scope is Scope.ALL:
-            self.spread(_BROADCAST, Place(RAX))
+            self.spread(_BROADCAST, RAX)
         if scope is Scope.EACH:
-            self.move(RBX, self.step(LEVELS + 1, operand))
+            self.get(RBX, self.stride(LEVELS + 1, operand))
         for row, each in enumerate(sums):
             for column, sum_ in enumerate(each):
                 if scope is Scope.EACH or (scope is Scope.COLUMN and not row):
-                    self.load(_SECOND + column, Place(RAX, 64 * column), self.mask_of(column))
+                    mask = self.mask_of(column)
+                    self.vector(LOAD, _SECOND + column, 0, RAX, behind=column, mask=mask)
                 other = _BROADCAST if scope is Scope.ALL else _SECOND + column
-                self.vector(function.value, sum_, sum_, other)
+                self.of_vectors(function.value, sum_, sum_, other)
             if scope is Scope.EACH:
                 self.add(RAX, RBX)
 
     def copy_columns(self) -> None:
         """Append what copies them."""
-        self.move(RSI, self.now(LEVELS - 2, SECOND))
-        self.address(RBX, Place(RSP, self.buffer))
-        self.move(RCX, self.given(TERMS))
+        self.get(RSI, self.now(LEVELS - 2, SECOND))
+        self.plain(0x8D, RBX, RSP, self.buffer)
+        self.get(RCX, self.given(TERMS))
 
         def once() -> None:
             for column in range(self.width):
-                self.load(column, Place(RSI, 64 * column), self.mask_of(column))
-                self.store(column, Place(RBX, 64 * column))
+                mask = self.mask_of(column)
+                self.vector(LOAD, column, 0, RSI, behind=column, mask=mask)
+                self.vector(STORE, column, 0, RBX, behind=column)
             self.add(RSI, R14)
-            self.constant(RBX, 0, 64 * self.width)
+            self.step(RBX, 64 * self.width)
 
-        self.times(RCX, once)
+        self.repeated(once, RCX)
 
     def turn_columns(self) -> None:
         """Append what lays columns next to each other, 16 times 16 of them at once.
 
         Rows of the second matrix are columns of what it is turned to.
         """
-        self.move(RSI, self.now(LEVELS - 2, SECOND))
-        self.address(RBX, Place(RSP, self.buffer))
-        self.constant_of(R15, self.width)
+        self.get(RSI, self.now(LEVELS - 2, SECOND))
+        self.plain(0x8D, RBX, RSP, self.buffer)
+        self.plain(0xC7, 0, R15)
+        self.text += self.width.to_bytes(4, "little")
 
         def column() -> None:
             self.move(R8, RSI)
             self.move(R9, RBX)
-            self.move(RCX, self.given(PACKED))
-            self.times(RCX, square)
+            self.get(RCX, self.given(PACKED))
+            self.repeated(square, RCX)
             for _ in range(4):
-                self.address(RSI, Place(RSI, 0, R14, 4))
-            self.constant(RBX, 0, 64)
+                self.scaled(RSI, RSI, R14, 4)
+            self.step(RBX, 64)
 
         def square() -> None:
             self.move(RAX, R8)
             for row in range(BLOCK):
-                self.load(row, Place(RAX), _PACKED_MASK)
+                self.vector(LOAD, row, 0, RAX, mask=_PACKED_MASK)
                 self.add(RAX, R14)
             turn(self)
             for row in range(BLOCK):
-                self.store(row, Place(R9, 64 * self.width * row))
+                self.vector(STORE, row, 0, R9, behind=self.width * row)
             for register, step, last in (
                 (R8, FORWARD, LAST_FORWARD),
                 (R9, PACKED_FORWARD, LAST_PACKED_FORWARD),
             ):
-                self.move(RAX, self.given(step))
-                self.if_equal(RCX, 2, RAX, self.given(last))
+                self.get_last(RAX, RCX, self.given(step), self.given(last))
                 self.add(register, RAX)
 
-        self.times(R15, column)
-
-    def constant_of(self, register: int, number: int) -> None:
-        """Set a register to a constant."""
-        self.plain(0xC7, 0, register)
-        self.text += number.to_bytes(4, "little")
+        self.repeated(column, R15)
 
 
-def turn(code: Emitter) -> None:
+def turn(code: Instructions) -> None:
     """Append what turns the first 16 vectors, of 16 numbers each, by way of the other 16."""
     for row in range(0, BLOCK, 2):
         for high in (False, True):
-            code.unpack(BLOCK + row + high, row, row + 1, high=high, wide=False)
+            _unpack(code, BLOCK + row + high, row, row + 1, high=high)
     for row in range(0, BLOCK, 4):
         for number in range(4):
             first = BLOCK + row + number // 2
-            code.unpack(row + number, first, first + 2, high=bool(number % 2), wide=True)
+            _unpack(code, row + number, first, first + 2, high=bool(number % 2), wide=True)
     for number in range(4):
         for odd, how in ((0, 0x88), (1, 0xDD)):
             place = BLOCK + 4 * number + 2 * odd
-            code.quarters(place, number, 4 + number, how)
-            code.quarters(place + 1, 8 + number, 12 + number, how)
+            quarters(code, place, number, 4 + number, how)
+            quarters(code, place + 1, 8 + number, 12 + number, how)
     for number in range(4):
         for odd in range(2):
             place = BLOCK + 4 * number + 2 * odd
-            code.quarters(4 * odd + number, place, place + 1, 0x88)
-            code.quarters(4 * (odd + 2) + number, place, place + 1, 0xDD)
+            quarters(code, 4 * odd + number, place, place + 1, 0x88)
+            quarters(code, 4 * (odd + 2) + number, place, place + 1, 0xDD)
+
+
+def _unpack(
+    code: Instructions, register: int, first: int, second: int, *, high: bool, wide: bool = False
+) -> None:
+    """Elements of both by turns, of 4 or 8 bytes, from halves of every 16 bytes."""
+    code.vector(
+        *(0x14 + high, register, first, second), prefix=int(wide), is_memory=False, wide=wide
+    )
+
+
+def quarters(code: Instructions, register: int, first: int, second: int, how: int) -> None:
+    """Append what sets a vector to two times 16 bytes of each of both, which a byte says."""
+    code.vector(0x23, register, first, second, kind=3, prefix=1, is_memory=False)
+    code.text.append(how)
 
 
 def product(width: int, columns: Columns, chain: Sequence[Link]) -> bytes:
