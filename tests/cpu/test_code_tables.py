@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from polydevice_cpu.algorithms import suppression
-from polydevice_cpu.algorithms.by_machine import greedy, sampling, short_rows
+from polydevice_cpu.algorithms.by_machine import greedy, sampling, shares, short_rows
 from polydevice_cpu.ops import grid_sample
 from tests.cpu.loading import load
 from tests.cpu.models import answer, build
@@ -22,6 +22,8 @@ TABLES = {
     "greedy": (greedy, "_KEEP"),
     "sampling": (sampling, "_SAMPLE"),
     "short rows": (short_rows, "_EXTREMES"),
+    "shares of rows": (shares, "_ROWS"),
+    "shares of columns": (shares, "_COLUMNS"),
 }
 
 
@@ -172,3 +174,70 @@ def test_extremes_of_a_network(core, kind, length):
         got = executable.infer({"x": x})["y"]
         assert np.isnan(got[0, 1, 0])
         assert np.isnan(got).sum() == 1
+
+
+def shares_of(x, axis):
+    """SoftMax in f64."""
+    terms = np.exp(x.astype(float) - x.max(axis, keepdims=True))
+    return terms / terms.sum(axis, keepdims=True)
+
+
+@pytest.mark.skipif(not shares.is_there(), reason="no such instructions here")
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        *((1, 1, 1), (3, 5, 1), (2, 16, 1), (7, 65, 1), (3, 200, 1), (60, 300, 1)),
+        *((1, 1, 4), (2, 3, 16), (3, 5, 17), (2, 9, 47), (300, 4, 35)),
+    ],
+)
+def test_shares(side, threads, shape):
+    rng = np.random.default_rng(shape[1])
+    size = int(np.prod(shape))
+    x, got = (guarded(side, 4 * size).view(F).reshape(shape) for _ in range(2))
+    x[...] = rng.normal(0, rng.choice([1, 30]), shape)
+    assert shares.softmax(x, got, threads)
+    np.testing.assert_allclose(got, shares_of(x, 1), rtol=1e-5, atol=1e-37)
+    assert shares.softmax(x, x, threads)
+    np.testing.assert_array_equal(x, got)
+
+
+@pytest.mark.skipif(not shares.is_there(), reason="no such instructions here")
+@pytest.mark.parametrize("behind", [1, 20])
+def test_shares_of_what_is_no_number(behind):
+    x = np.random.default_rng(0).normal(size=(5, 40, behind)).astype(F)
+    x[0, :], x[0, 3] = -np.inf, 1
+    x[1, 5], x[2, 6] = np.inf, np.nan
+    x[3, :] = -np.inf
+    x[4, ::2], x[4, 1] = -1e30, 3e38
+    got = np.empty_like(x)
+    assert shares.softmax(x, got)
+    assert (got[0] == np.eye(40, dtype=F)[3, :, None]).all()
+    assert np.isnan(got[1:4]).all()
+    assert (got[4] == np.eye(40, dtype=F)[1, :, None]).all()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("axis", [0, 1, 2, 3, -1])
+@pytest.mark.parametrize("given", [(2, 40, 9, 30), (3, 5, 60, 2), (3, 1, 7, 5), (8, 30, 11, 3)])
+def test_shares_of_a_network(core, threads, axis, given):
+    """Behind a convolution, whose channels lie next to each other or do not, and open sizes."""
+    rng = np.random.default_rng(axis + 1)
+    weights = {"w": rng.normal(size=(given[1], given[1], 1, 1)).astype(F)}
+    nodes = [("Conv", ["x", "w"], ["a"], {}), ("Softmax", ["a"], ["y"], {"axis": axis})]
+    feed = {"x": rng.normal(size=given).astype(F)}
+    for sizes in (given, ("n", given[1], "h", "v")):
+        model = build(nodes, {"x": list(sizes)}, ["y"], weights)
+        (want,) = answer(model, feed)
+        got = load(core, model, CPU_THREADS_NUM=threads).infer(feed)["y"]
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6)
+
+
+def test_shares_of_nothing(core):
+    model = build([("Softmax", ["x"], ["y"], {"axis": 1})], {"x": ["n", "c", "h"]}, ["y"], {})
+    executable = load(core, model)
+    for shape in ((0, 3, 4), (2, 3, 0), (2, 0, 3), (1, 5, 6)):
+        x = np.zeros(shape, F)
+        (want,) = answer(model, {"x": x})
+        np.testing.assert_allclose(executable.infer({"x": x})["y"], want, rtol=1e-6)

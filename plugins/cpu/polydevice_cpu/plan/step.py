@@ -15,6 +15,9 @@ from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.value import Value
 
+MACHINE_CODE = "polydevice:avx512"
+"""What counters call steps of our own machine code."""
+
 Compute = Callable[..., Array | Sequence[Array]]
 """``f(*inputs)`` returns the output or a sequence of them; it never writes its inputs."""
 

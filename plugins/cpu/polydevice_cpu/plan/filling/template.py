@@ -23,13 +23,19 @@ from polydevice_cpu.plan.filling.formulas import Formulas
 from polydevice_cpu.plan.filling.means import is_a_mean, mean
 from polydevice_cpu.plan.filling.recipe import Packing, Recipe, StepForm, StorageForm, ValueForm
 from polydevice_cpu.plan.plan import Plan, PlanParts
-from polydevice_cpu.plan.step import ArrayStep, Block, Compute, PrimitiveStep, Start, Step, Strip
+from polydevice_cpu.plan.step import (
+    MACHINE_CODE,
+    ArrayStep,
+    Block,
+    Compute,
+    PrimitiveStep,
+    Start,
+    Step,
+    Strip,
+)
 from polydevice_cpu.plan.value import Storage, Value
 from polydevice_cpu.proof.claim import NotedClaim
 from polydevice_cpu.proof.proof import refusal
-
-MACHINE_CODE = "polydevice:avx512"
-"""What counters call steps of our own machine code."""
 
 
 class _UnfitError(Exception):
