@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from polydevice_cpu.algorithms import suppression
-from polydevice_cpu.algorithms.by_machine import greedy, sampling, shares, short_rows
+from polydevice_cpu.algorithms.by_machine import best, greedy, regions, sampling, shares, short_rows
 from polydevice_cpu.ops import grid_sample
 from tests.cpu.loading import load
 from tests.cpu.models import answer, build
@@ -19,7 +19,9 @@ from tests.guard_pages import SIDES, guarded
 
 F = np.float32
 TABLES = {
+    "best": (best, "_BEST"),
     "greedy": (greedy, "_KEEP"),
+    "regions": (regions, "_SUMS"),
     "sampling": (sampling, "_SAMPLE"),
     "short rows": (short_rows, "_EXTREMES"),
     "shares of rows": (shares, "_ROWS"),
@@ -241,3 +243,107 @@ def test_shares_of_nothing(core):
         x = np.zeros(shape, F)
         (want,) = answer(model, {"x": x})
         np.testing.assert_allclose(executable.infer({"x": x})["y"], want, rtol=1e-6)
+
+
+with_avx512 = pytest.mark.skipif(not shares.is_there(), reason="no such instructions here")
+
+
+@with_avx512
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("kind", ["distinct", "equal", "no numbers"])
+@pytest.mark.parametrize("descending", [True, False])
+def test_the_best_of_rows(side, kind, descending):
+    rng = np.random.default_rng(len(kind))
+    for rows, length, count in ((1, 1, 1), (5, 40, 7), (3, 17, 9), (20, 600, 33), (2, 900, 80)):
+        x = guarded(side, 4 * rows * length).view(F).reshape(rows, length)
+        x[...] = rng.normal(size=x.shape) if kind == "distinct" else rng.integers(-3, 4, x.shape)
+        x[0, -1], x[-1, length // 2] = -np.inf, -0.0
+        if kind == "no numbers":
+            x[rng.random(x.shape) < 0.02] = np.nan
+        got = best.ranked(x, count, descending=descending)
+        keys = np.where(np.isnan(x), np.inf, x)
+        keys = np.stack([np.isnan(x), keys], 0) * (-1 if descending else 1)
+        want = np.stack([np.lexsort((k, nan)) for k, nan in zip(keys[1], keys[0], strict=True)])
+        np.testing.assert_array_equal(got, want[:, :count])
+        above = float(rng.choice([-1, 0, 2.5, -np.inf]))
+        got = best.ranked(x, count, descending=True, above=above)
+        for row, found in zip(x, got, strict=True):
+            order = np.argsort(-row, kind="stable")
+            order = order[row[order] > above][:count]
+            np.testing.assert_array_equal(found[: len(order)], order)
+            assert (found[len(order) :] == best.NONE).all()
+
+
+@with_avx512
+def test_the_best_of_what_ascends_are_sorted():
+    x = np.arange(200_000, dtype=F)[np.newaxis]
+    assert best.ranked(x, 150, descending=True) is None
+    assert best.ranked(x, 150, descending=False)[0].tolist() == list(range(150))
+    assert best.ranked(np.full((1, 9), np.nan, F), 2, descending=False) is None
+    assert best.ranked(x[:, :100], 50, descending=True) is None
+    assert best.ranked(x, 0, descending=True) is None
+
+
+@pytest.mark.parametrize("crowd", [4, 60])
+@pytest.mark.parametrize("limit", [3, 20, 70])
+@pytest.mark.parametrize("center", [0, 1])
+def test_boxes_of_a_network(core, crowd, limit, center):
+    """In a crowd more boxes have to be looked at than the best ones."""
+    rng = np.random.default_rng(limit)
+    constants = {
+        "most": np.array([limit], np.int64), "iou": F([0.4]), "least": F([0.3])
+    }  # fmt: skip
+    nodes = [("NonMaxSuppression", ["b", "s", *constants], ["y"], {"center_point_box": center})]
+    model = build(nodes, {"b": ["n", "k", 4], "s": ["n", "c", "k"]}, ["y"], constants)
+    executable = load(core, model)
+    for images, classes, number in ((1, 5, 1600), (2, 3, 900), (1, 1, 40), (2, 2, 0)):
+        at = rng.integers(0, crowd, (images, number, 2))
+        boxes = np.concatenate([at, at + rng.uniform(0.5, 3, at.shape)], 2)
+        boxes[:, ::3] = boxes[:, ::3, [2, 3, 0, 1]]
+        if center:
+            boxes[:, :, 2:] = rng.uniform(0.5, 3, at.shape)
+        scores = rng.random((images, classes, number))
+        feed = {"b": boxes.astype(F), "s": scores.astype(F)}
+        (want,) = answer(model, feed)
+        np.testing.assert_array_equal(executable.infer(feed)["y"], want)
+
+
+@with_avx512
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("channels", [1, 15, 16, 31, 32, 33, 70])
+def test_sums_of_regions(side, channels):
+    rng = np.random.default_rng(channels)
+    pictures, count, (high, wide) = (2, 6, 5), 4, (3, 2)
+    maps = guarded(side, 4 * 60 * channels).view(F).reshape(*pictures, channels)
+    maps[...] = rng.normal(size=maps.shape)
+    images, counts = rng.integers(0, 2, count), rng.integers(1, 5, (count, 2))
+    taps = [(rng.integers(0, size, (count, n, 4)), rng.normal(size=(count, n, 4)).astype(F))
+            for n, size in ((high, 6), (wide, 5))]  # fmt: skip
+    got = guarded(side, 4 * count * channels * high * wide).view(F)
+    got = got.reshape(count, channels, high, wide)
+    assert regions.sums(maps, images, *taps, counts, got)
+    for region, (rows, columns) in enumerate(counts):
+        (down, by), (across, times) = ((each[region] for each in pair) for pair in taps)
+        read = maps[images[region]][down[:, None, :rows, None], across[:, None, :columns]]
+        want = np.einsum("pqrsc,pr,qs->cpq", read, by[:, :rows], times[:, :columns])
+        np.testing.assert_allclose(got[region], want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("ratio", [0, 1, 3])
+@pytest.mark.parametrize("mode", ["half_pixel", "output_half_pixel"])
+def test_regions_of_a_network(core, ratio, mode):
+    """Behind a convolution, of open sizes; ONNX Runtime judges."""
+    rng = np.random.default_rng(ratio)
+    kinds = {"sampling_ratio": ratio, "output_height": 5, "output_width": 3,
+             "coordinate_transformation_mode": mode, "spatial_scale": 0.5}  # fmt: skip
+    nodes = [("Conv", ["x", "w"], ["a"], {}), ("RoiAlign", ["a", "r", "i"], ["y"], kinds)]
+    weights = {"w": rng.normal(size=(40, 8, 1, 1)).astype(F), "i": np.array([0, 1, 1, 0, 0])}
+    model = build(nodes, {"x": ["n", 8, "h", "v"], "r": [5, 4]}, ["y"], weights)
+    executable = load(core, model)
+    for high, wide in ((12, 17), (9, 30), (5, 5), (12, 17)):
+        start = rng.uniform(-6, 2 * wide, (5, 2))
+        boxes = np.concatenate([start, start + rng.uniform(0.1, 2 * wide, start.shape)], 1)
+        feed = {"x": rng.normal(size=(2, 8, high, wide)).astype(F), "r": boxes.astype(F)}
+        (want,) = answer(model, feed)
+        got = executable.infer(feed)["y"]
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * np.abs(want).max())

@@ -151,14 +151,14 @@ _COLUMNS = bytes.fromhex(
 )
 
 
-_AVX512 = 0x27
+AVX512 = 0x27
 """oneDNN's bits of an instruction set with AVX-512 as Skylake's servers have it."""
 
 
 @lru_cache(maxsize=1)
 def is_there() -> bool:
     """Whether `softmax` computes anything."""
-    return has_instructions(_AVX512) and None not in map(function_of, (_ROWS, _COLUMNS))
+    return has_instructions(AVX512) and None not in map(function_of, (_ROWS, _COLUMNS))
 
 
 def softmax(x: Array, result: Array, threads: int = 1) -> bool:
