@@ -111,13 +111,13 @@ def test_no_points_and_no_planes():
 @pytest.mark.parametrize("has_code", [True, False])
 def test_grids_with_the_code_and_without(core, monkeypatch, padding, align, has_code):
     if not has_code:
-        monkeypatch.setattr(grid_sample, "sample", lambda *_: None)
+        monkeypatch.setattr(grid_sample, "sample_pairs", lambda *_: None)
     rng = np.random.default_rng(align)
     kinds = {"mode": "bilinear", "padding_mode": padding, "align_corners": align}
     inputs = {"x": ["n", "c", "h", "w"], "grid": ["n", "p", "q", 2]}
     model = build([("GridSample", ["x", "grid"], ["y"], kinds)], inputs, ["y"], {})
     executable = load(core, model)
-    for shape, places in (((2, 3, 5, 7), (4, 6)), ((1, 11, 9, 4), (1, 3)), ((5, 1, 1, 8), (7, 7))):
+    for shape, places in (((2, 3, 5, 7), (4, 6)), ((3, 11, 9, 4), (1, 3)), ((5, 1, 1, 8), (7, 7))):
         feed = {
             "x": rng.normal(size=shape).astype(F),
             "grid": rng.uniform(-1.4, 1.4, (shape[0], *places, 2)).astype(F),
@@ -347,3 +347,20 @@ def test_regions_of_a_network(core, ratio, mode):
         (want,) = answer(model, feed)
         got = executable.infer(feed)["y"]
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * np.abs(want).max())
+
+
+@pytest.mark.parametrize("kind", ["Add", "Sub", "Mul", "Max"])
+@pytest.mark.parametrize("columns", [2, 3, 4])
+def test_short_rows_repeated_within_others(core, kind, columns):
+    """Of either input, with an axis that both have, and one that neither has."""
+    rng = np.random.default_rng(columns)
+    pairs = [((90, 1, 1, columns), (1, 7, 7, columns)), ((1, 70, columns), (50, 1, columns)),
+             ((3, 1, 1, columns), (1, 40, 50, columns)), ((200, 1, columns), (200, 60, columns)),
+             ((columns,), (60, 70, columns)), ((60, 1, 1), (1, 70, columns))]  # fmt: skip
+    for shapes in pairs:
+        for first, second in (shapes, shapes[::-1]):
+            sizes = {"a": list(first), "b": list(second)}
+            model = build([(kind, ["a", "b"], ["y"], {})], sizes, ["y"], {})
+            feed = {name: rng.normal(size=shape).astype(F) for name, shape in sizes.items()}
+            (want,) = answer(model, feed)
+            np.testing.assert_array_equal(load(core, model).infer(feed)["y"], want)
