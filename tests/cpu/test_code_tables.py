@@ -11,7 +11,15 @@ import numpy as np
 import pytest
 
 from polydevice_cpu.algorithms import suppression
-from polydevice_cpu.algorithms.by_machine import best, greedy, regions, sampling, shares, short_rows
+from polydevice_cpu.algorithms.by_machine import (
+    best,
+    byte_table,
+    greedy,
+    regions,
+    sampling,
+    shares,
+    short_rows,
+)
 from polydevice_cpu.ops import grid_sample
 from tests.cpu.loading import load
 from tests.cpu.models import answer, build
@@ -20,6 +28,7 @@ from tests.guard_pages import SIDES, guarded
 F = np.float32
 TABLES = {
     "best": (best, "_BEST"),
+    "bytes": (byte_table, "_LOOK"),
     "greedy": (greedy, "_KEEP"),
     "regions": (regions, "_SUMS"),
     "sampling": (sampling, "_SAMPLE"),
@@ -364,3 +373,15 @@ def test_short_rows_repeated_within_others(core, kind, columns):
             feed = {name: rng.normal(size=shape).astype(F) for name, shape in sizes.items()}
             (want,) = answer(model, feed)
             np.testing.assert_array_equal(load(core, model).infer(feed)["y"], want)
+
+
+@pytest.mark.skipif(not byte_table.is_there(), reason="no such instructions here")
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 1000, 200_001])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_bytes_in_a_table(side, count, threads):
+    rng = np.random.default_rng(count)
+    x, table, got = (guarded(side, size) for size in (count, 256, count))
+    x[:], table[:] = rng.integers(0, 256, count), rng.integers(0, 256, 256)
+    byte_table.look_up(x, table, got, threads)
+    np.testing.assert_array_equal(got, table[x])
