@@ -11,6 +11,7 @@ from polydevice.dtype import Array
 from polydevice.errors import InferenceError
 from polydevice_cpu.algorithms.by_machine.regions import sums
 from polydevice_cpu.algorithms.by_machine.sampling import FAR, sample
+from polydevice_cpu.algorithms.product import product
 
 MAX_COORDINATE = 1e9
 """Regions further away than this are nonsense, and would overflow an integer index."""
@@ -18,10 +19,6 @@ MAX_COORDINATE = 1e9
 REGIONS, NUMBERS = 64, 1 << 20
 """Regions computed at once: their results stay in a core's cache, and their weights, or samples,
 are this many numbers at most. All of 1,000 with 256 channels at once take 57 ms, so 45."""
-
-ONE_THREAD = 1 << 18
-"""Multiplications of a product that OpenBLAS leaves to one thread. Two of them wait for each other
-longer than they compute: 100 regions of 20x20 elements and 256 channels take 27 ms, so 7."""
 
 FEW_CHANNELS = 8
 """Up to so many are sampled point by point: products take as long for each region as for 32
@@ -289,20 +286,9 @@ def _average(maps: Array, images: Array, pooled: tuple[int, int], weights: _Weig
         data = maps[image, top : top + height, left : left + width]
         data = data.reshape(height, width * channels)
         strips = np.empty((rows, width * channels), np.float32)
-        _multiply(vertical[:, :height], data, strips)
-        _multiply(horizontal[:, :width], strips.reshape(rows, width, channels), result)
+        product(vertical[:, :height], data, strips)
+        product(horizontal[:, :width], strips.reshape(rows, width, channels), result)
     return np.moveaxis(y, -1, 1)
-
-
-def _multiply(matrix: Array, data: Array, result: Array) -> None:
-    """Multiply so many columns at once that NumPy's BLAS takes one thread."""
-    columns = max(ONE_THREAD // max(matrix.size, 1), 16)
-    if data.shape[-1] <= columns:
-        np.matmul(matrix, data, result)
-        return
-    for start in range(0, data.shape[-1], columns):
-        block = slice(start, start + columns)
-        np.matmul(matrix, data[..., block], result[..., block])
 
 
 def maxima(x: Array, regions: Regions, *, onnx: bool = False) -> Array:

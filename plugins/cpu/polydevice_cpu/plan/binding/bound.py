@@ -81,7 +81,8 @@ class BoundPlan:
         self._scratchpads: dict[int, int] = {}
         self._calls: list[Call] = [self._bind(step) for step in plan.steps]
         counts = [step.primitive.threads for step in primitives]
-        self._first_threads = counts[0] if counts else None
+        # NumPy's steps may multiply with oneDNN's code, too.
+        self._first_threads = counts[0] if counts else context.compiled.settings.threads
         self._most_threads = max(counts, default=1)
         self._changes_threads = len(set(counts)) > 1
         self._stretches: list[list[Call]] | None = None
@@ -133,9 +134,6 @@ class BoundPlan:
             self._giving_way.run(self._run_together)
 
     def _run_together(self) -> None:
-        if self._first_threads is None:
-            self._run()
-            return
         if self._most_threads > 1:
             openmp.keep_apart(self._most_threads)
         before = self._get_threads()
@@ -161,7 +159,7 @@ class BoundPlan:
         if without != self._without:
             self._stretches, self._without = None, without
         threads = self._first_threads
-        is_set = threads is None or (self._most_threads == 1 and self._get_threads() == threads)
+        is_set = self._most_threads == 1 and self._get_threads() == threads
         return partial(self._run_all, current_bounds().check) if is_set else self.run
 
     def _run(self) -> None:
