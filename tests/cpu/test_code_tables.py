@@ -15,6 +15,7 @@ from polydevice_cpu.algorithms.by_machine import (
     best,
     byte_table,
     greedy,
+    norms,
     regions,
     sampling,
     shares,
@@ -30,6 +31,7 @@ TABLES = {
     "best": (best, "_BEST"),
     "bytes": (byte_table, "_LOOK"),
     "greedy": (greedy, "_KEEP"),
+    "norms": (norms, "_NORMS"),
     "regions": (regions, "_SUMS"),
     "sampling": (sampling, "_SAMPLE"),
     "short rows": (short_rows, "_EXTREMES"),
@@ -385,3 +387,47 @@ def test_bytes_in_a_table(side, count, threads):
     x[:], table[:] = rng.integers(0, 256, count), rng.integers(0, 256, 256)
     byte_table.look_up(x, table, got, threads)
     np.testing.assert_array_equal(got, table[x])
+
+
+@with_avx512
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 15), (2, 16), (5, 33), (4, 48), (70, 200)])
+def test_norms(side, threads, shape):
+    rng = np.random.default_rng(shape[1])
+    x, got = (guarded(side, 4 * shape[0] * shape[1]).view(F).reshape(shape) for _ in range(2))
+    x[...] = rng.normal(0, 3, shape)
+    x[-1] = 0
+    for added, least in ((1e-6, 0), (0, 1e-6), (0.5, 0), (0, 90)):
+        norms.divide_by_norms(x, got, added, least, threads)
+        total = np.maximum(np.square(x.astype(float)).sum(1, keepdims=True) + added, least)
+        np.testing.assert_allclose(got, x / np.sqrt(total), rtol=1e-5)
+    x[0, 0] = np.nan
+    norms.divide_by_norms(x, x, 0, 1e-6)
+    assert np.isnan(x[0]).all()
+    assert not np.isnan(x[1:]).any()
+
+
+@pytest.mark.parametrize("sizes", [(3, 20), ("n", "k")])
+def test_machine_code_between_primitives(core, sizes):
+    """It runs in one call with them, also as the first and the last, where arrays move."""
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.normal(size=(20, 20)).astype(F)} if sizes[0] == 3 else {}
+    nodes = [
+        ("Softmax", ["x"], ["a"], {"axis": -1}),
+        ("MatMul", ["a", "w"], ["b"], {}) if weights else ("Exp", ["a"], ["b"], {}),
+        ("LpNormalization", ["b"], ["c"], {"axis": -1, "p": 2}),
+        ("Tanh", ["c"], ["d"], {}),
+        ("Softmax", ["d"], ["y"], {"axis": -1}),
+    ]
+    model = build(nodes, {"x": list(sizes)}, ["y"], weights)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    requests = [executable.create_infer_request() for _ in range(2)]
+    for count in (3, 3, 5, 7, 9, 3) if sizes[0] == "n" else (3, 3, 3):
+        for request in requests:
+            x = rng.normal(size=(count, 20)).astype(F)
+            out = np.full((count, 20), 7, F)
+            request.set_blob("y", out)
+            (want,) = answer(model, {"x": x})
+            for _ in range(3):
+                np.testing.assert_allclose(request.infer({"x": x})["y"], want, rtol=1e-5)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from polydevice_cpu.onednn.descriptor import Descriptor, row_major
 from polydevice_cpu.onednn.primitives import softmax
 from polydevice_cpu.ops.softmax import FEW_TERMS
 from polydevice_cpu.plan.binding.context import Context
-from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, Compute, PrimitiveStep
+from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, ByMachine, Compute, PrimitiveStep
 from polydevice_cpu.plan.value import Value
 from polydevice_cpu.proof.proof import inaccuracy
 
@@ -101,8 +102,14 @@ def _by_machine(builder: PlanBuilder, node: Node, value: Value, axis: int) -> bo
         shares.softmax(x, y, threads)
         return ()
 
+    def prepare(shapes: Sequence[tuple[int, ...]]) -> tuple[Any, bytes] | None:
+        is_shared = 0 in shapes[0] or shares.shares_work(shapes[0], threads)
+        return None if is_shared else shares.prepared(shapes[0])
+
+    computed = ByMachine(write, prepare)
+
     def start(_: Context) -> Compute:
-        return write
+        return computed
 
     step = ArrayStep(node.name, node.type, start, [seen], [target], MACHINE_CODE, writes=True)
     builder.emit(step)

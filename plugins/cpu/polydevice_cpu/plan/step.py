@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,24 @@ MACHINE_CODE = "polydevice:avx512"
 
 Compute = Callable[..., Array | Sequence[Array]]
 """``f(*inputs)`` returns the output or a sequence of them; it never writes its inputs."""
+
+
+@dataclass(frozen=True)
+class ByMachine:
+    """A `Compute` that machine code alone is, which runs with primitives beside it in one call.
+
+    Attributes:
+        compute: what calls it.
+        prepare: returns, for the shapes of inputs and outputs, the function and what it is told:
+            the addresses of all of them come first. None where `compute` is called.
+    """
+
+    compute: Compute
+    prepare: Callable[[Sequence[tuple[int, ...]]], tuple[Any, bytes] | None]
+
+    def __call__(self, *arrays: Array) -> Array | Sequence[Array]:
+        """Compute."""
+        return self.compute(*arrays)
 
 
 def outputs_of(computed: Array | Sequence[Array]) -> Sequence[Array]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import struct
 from functools import lru_cache
+from typing import Any
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
@@ -26,8 +27,8 @@ PARTS = 4
 
 _ARGUMENTS = struct.Struct("@PPnnnnnn11f").pack
 """Source, result, how many rows or blocks of columns there are, how many a thread takes at a time
-and how many are taken, the length of one, how many columns lie side by side and their blocks;
-`_NUMBERS`."""
+and how many are taken (0 again, once one has taken all), the length of one, how many columns lie
+side by side and their blocks; `_NUMBERS`."""
 
 _POLYNOMIAL = 8.2903085e-3, 4.1897964e-2, 0.16667637, 0.4999915, 0.9999997, 1.0
 """exp(x) for |x| < log(2) / 2, right to 1e-7 of it."""
@@ -103,7 +104,9 @@ _ROWS = bytes.fromhex(
     "62d16cc9592162d17c491121"  # vmulps zmm4{k1}{z}, zmm2, [r9]; vmovups [r9]{k1}, zmm4
     "4d8d0c81"  # lea r9, [r9+rax*4]
     "48ffca0f8500feffffe9c1fdffff"  # done: dec rdx; jne row; jmp claim
-    "c5f87731c0c3"  # end: vzeroupper; xor eax, eax; ret
+    "488b4718483b47107208"  # end: mov rax, [rdi+24]; cmp rax, [rdi+16]; jb ended
+    "48c7472000000000"  # mov qword ptr [rdi+32], 0
+    "c5f87731c0c3"  # ended: vzeroupper; xor eax, eax; ret
 )
 
 # The same of columns. r8: source; r9: result; rcx: bytes between two elements of a column; k1:
@@ -147,7 +150,9 @@ _COLUMNS = bytes.fromhex(
     "62d16cc9592162d17c491121"  # share: vmulps zmm4{k1}{z}, zmm2, [r9]; vmovups [r9]{k1}, zmm4
     "4901c948ffca75ec49ffc249ffcb"  # add r9, rcx; dec rdx; jne share; inc r10; dec r11
     "0f85e8feffffe9b6feffff"  # jne item; jmp claim
-    "5bc5f87731c0c3"  # end: pop rbx; vzeroupper; xor eax, eax; ret
+    "488b4718483b47107208"  # end: mov rax, [rdi+24]; cmp rax, [rdi+16]; jb ended
+    "48c7472000000000"  # mov qword ptr [rdi+32], 0
+    "5bc5f87731c0c3"  # ended: pop rbx; vzeroupper; xor eax, eax; ret
 )
 
 
@@ -172,21 +177,32 @@ def softmax(x: Array, result: Array, threads: int = 1) -> bool:
     Returns:
         Whether that was done; not where the processor or the system has no such code.
     """
-    before, length, behind = x.shape
-    code = _ROWS if behind == 1 else _COLUMNS
     if not is_there():
         return False
-    function = function_of(code)
-    assert function is not None
     if not x.size:
         return True
-    blocks = -(-behind // LANES)
-    items = before * blocks
-    each = items
-    if threads > 1 and x.size >= SHARED:
-        each = -(-items // (threads * PARTS))
-    places = address_of(x), address_of(result)
-    told = _ARGUMENTS(*places, items, each, 0, length, behind, blocks, *_NUMBERS)
-    if each == items or not in_parallel(function, told, threads):
+    function, told = prepared(x.shape, threads)
+    told = placed(told, address_of(x), address_of(result))
+    if not shares_work(x.shape, threads) or not in_parallel(function, told, threads):
         function(told)
     return True
+
+
+def shares_work(shape: tuple[int, ...], threads: int) -> bool:
+    """Whether several threads compute so many elements."""
+    return threads > 1 and math.prod(shape) >= SHARED
+
+
+def prepared(shape: tuple[int, ...], threads: int = 1) -> tuple[Any, bytes]:
+    """Return the function and what it is told of such a source, but for both addresses."""
+    before, length, behind = shape
+    blocks = -(-behind // LANES)
+    items = before * blocks
+    each = -(-items // (threads * PARTS)) if shares_work(shape, threads) else items
+    told = _ARGUMENTS(0, 0, items, each, 0, length, behind, blocks, *_NUMBERS)
+    return function_of(_ROWS if behind == 1 else _COLUMNS), told
+
+
+def placed(told: bytes, *places: int) -> bytes:
+    """Return the same with addresses, which come first."""
+    return struct.pack(f"@{len(places)}P", *places) + told[len(places) * struct.calcsize("@P") :]

@@ -26,11 +26,11 @@ from polydevice_cpu.plan.binding.blocks import BlockCalls
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.giving_way import GivingWay
 from polydevice_cpu.plan.binding.places import Places
-from polydevice_cpu.plan.binding.stretches import Call, Together, stretches
+from polydevice_cpu.plan.binding.stretches import Call, CodeCall, Together, stretches
 from polydevice_cpu.plan.binding.strips import run_parts
 from polydevice_cpu.plan.binding.workspace import Workspace
 from polydevice_cpu.plan.plan import Plan
-from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step, TailStep, outputs_of
+from polydevice_cpu.plan.step import ArrayStep, ByMachine, PrimitiveStep, Step, TailStep, outputs_of
 from polydevice_cpu.plan.value import Kind, Storage, Value
 
 BOUND_BYTES = 6_000
@@ -308,16 +308,28 @@ class BoundPlan:
         values = [step.arguments[index] for index in cut] + [value for _, value in whole]
         return partial(run_parts, parts, self._addresses(values))
 
+    def _bind_code(self, step: ArrayStep, code: ByMachine) -> CodeCall | None:
+        prepared = code.prepare([value.shape for value in step.values])
+        if prepared is None:
+            return None
+        call = CodeCall.of(*prepared)
+        self._keep_addresses(step.values, call.told)
+        return call
+
     def _addresses(self, values: Sequence[Value]) -> list[int]:
         """Where values begin, kept up to date when an input or output moves."""
-        addresses: list[int] = []
+        addresses = [0] * len(values)
+        self._keep_addresses(values, addresses)
+        return addresses
+
+    def _keep_addresses(self, values: Sequence[Value], addresses: list[int] | Array) -> None:
+        """Put where values begin, now and when an input or output moves."""
         for position, value in enumerate(values):
             storage = value.storage.root
             start = self._start(storage)
-            addresses.append(value.offset_bytes + (0 if start is None else start))
+            addresses[position] = value.offset_bytes + (0 if start is None else start)
             if start is None:
                 self._place(storage).addresses.append((addresses, position, value.offset_bytes))
-        return addresses
 
     def _bind_blocks(self, step: PrimitiveStep) -> Call:
         sides = Arg.SRC, Arg.DST
@@ -354,9 +366,11 @@ class BoundPlan:
     def _bind_array_step(self, step: ArrayStep) -> Call:
         if step.by_address:
             return partial(step.start(self._context), self._addresses(step.values))
+        compute = step.start(self._context)
+        if isinstance(compute, ByMachine) and (code := self._bind_code(step, compute)) is not None:
+            return code
         inputs = self._arrays(step.inputs)
         outputs = self._arrays(step.outputs)
-        compute = step.start(self._context)
         if step.writes:
             if all(self._home(value.storage) is not None for value in step.values):
                 return partial(compute, *inputs, *outputs)
@@ -447,7 +461,7 @@ class _Place:
         self._of_plan = of_plan
         self.address = -1
         self.memories: list[tuple[int, int]] = []
-        self.addresses: list[tuple[list[int], int, int]] = []
+        self.addresses: list[tuple[list[int] | Array, int, int]] = []
         self.views: list[Callable[[Array], None]] = []
 
     def move(self, array: Array) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from ctypes import c_void_p, cast
 from functools import partial
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 
+from polydevice.dtype import Array
 from polydevice.processor.machine_code import CALL, calls
+from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.onednn.primitive import Execution
 
 Call = Callable[[], Any]
@@ -19,16 +22,39 @@ STRETCH = 16
 """Steps between two questions; one takes 0.1 µs."""
 
 
+class CodeCall(partial[int]):
+    """A call of machine code, prepared.
+
+    Attributes:
+        told: what it is told; addresses come first.
+        record: the call as of type `machine_code.CALL`.
+    """
+
+    told: Array
+    record: tuple[int, ...]
+
+    @classmethod
+    def of(cls, function: Any, told: bytes) -> CodeCall:
+        """Return what calls a function with the address of a copy of what it is told."""
+        numbers = np.frombuffer(bytearray(told.ljust(-(-len(told) // 8) * 8, b"\0")), np.int64)
+        made = cls(function, c_void_p(address_of(numbers)))
+        made.told = numbers
+        made.record = cast(function, c_void_p).value or 0, address_of(numbers), 0, 0, 0
+        return made
+
+
 class Together(partial[int]):
-    """Executions that follow each other as one call: of two, each takes 0.3 instead of 0.7 µs.
+    """Executions, and machine code, that follow each other as one call.
+
+    Of two, each takes 0.3 instead of 0.7 µs.
 
     Attributes:
         executions: what it calls, as long as one returns 0.
     """
 
-    executions: Sequence[Execution]
+    executions: Sequence[Execution | CodeCall]
 
-    def failed(self, result: int) -> tuple[Execution, int]:
+    def failed(self, result: int) -> tuple[Execution | CodeCall, int]:
         """Return which one failed, by what the call returned, and its status."""
         return self.executions[len(self.executions) - (result >> 32)], result & 0xFFFFFFFF
 
@@ -42,10 +68,14 @@ def stretches(steps: Sequence[Call]) -> list[list[Call]]:
     found: list[list[Call]] = []
     for first in range(0, len(steps), STRETCH):
         found.append([])
-        for kind, group in groupby(steps[first : first + STRETCH], type):
+        for is_code, group in groupby(steps[first : first + STRETCH], _is_code):
             calls_of = list(group)
-            found[-1] += _together(calls_of) if kind is Execution else calls_of
+            found[-1] += _together(calls_of) if is_code else calls_of
     return found
+
+
+def _is_code(call: Call) -> bool:
+    return isinstance(call, (Execution, CodeCall))
 
 
 def _together(executions: list[Any]) -> Sequence[Call]:
