@@ -17,6 +17,7 @@ from polydevice_cpu.algorithms.by_machine import (
     greedy,
     norms,
     regions,
+    rows_taken,
     sampling,
     shares,
     short_rows,
@@ -30,6 +31,8 @@ F = np.float32
 TABLES = {
     "best": (best, "_BEST"),
     "bytes": (byte_table, "_LOOK"),
+    "first": (best, "_FIRST"),
+    "rows taken": (rows_taken, "_TAKE"),
     "greedy": (greedy, "_KEEP"),
     "norms": (norms, "_NORMS"),
     "regions": (regions, "_SUMS"),

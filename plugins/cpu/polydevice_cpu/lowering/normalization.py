@@ -201,9 +201,9 @@ def _by_machine(limits: tuple[float, float], threads: int, _: Context) -> Comput
         norms.divide_by_norms(x, y, *limits, threads)
         return ()
 
-    def prepare(shapes: Sequence[tuple[int, ...]]) -> tuple[Any, bytes] | None:
-        is_shared = shares.shares_work(shapes[0], threads)
-        return None if is_shared else norms.prepared(shapes[0], *limits)
+    def prepare(values: Sequence[Value]) -> tuple[Any, bytes] | None:
+        is_shared = shares.shares_work(values[0].shape, threads)
+        return None if is_shared else norms.prepared(values[0].shape, *limits)
 
     return ByMachine(write, prepare)
 

@@ -102,9 +102,9 @@ def _by_machine(builder: PlanBuilder, node: Node, value: Value, axis: int) -> bo
         shares.softmax(x, y, threads)
         return ()
 
-    def prepare(shapes: Sequence[tuple[int, ...]]) -> tuple[Any, bytes] | None:
-        is_shared = 0 in shapes[0] or shares.shares_work(shapes[0], threads)
-        return None if is_shared else shares.prepared(shapes[0])
+    def prepare(values: Sequence[Value]) -> tuple[Any, bytes] | None:
+        is_shared = 0 in values[0].shape or shares.shares_work(values[0].shape, threads)
+        return None if is_shared else shares.prepared(values[0].shape)
 
     computed = ByMachine(write, prepare)
 

@@ -28,12 +28,12 @@ class ByMachine:
 
     Attributes:
         compute: what calls it.
-        prepare: returns, for the shapes of inputs and outputs, the function and what it is told:
-            the addresses of all of them come first. None where `compute` is called.
+        prepare: returns, for inputs and outputs, the function and what it is told: the addresses
+            of all of them come first. None where `compute` is called.
     """
 
     compute: Compute
-    prepare: Callable[[Sequence[tuple[int, ...]]], tuple[Any, bytes] | None]
+    prepare: Callable[[Sequence[Value]], tuple[Any, bytes] | None]
 
     def __call__(self, *arrays: Array) -> Array | Sequence[Array]:
         """Compute."""

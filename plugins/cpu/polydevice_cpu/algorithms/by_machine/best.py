@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import struct
+from typing import Any
 
 import numpy as np
 
@@ -76,6 +77,65 @@ _BEST = bytes.fromhex(
     "b801000000"  # long: mov eax, 1
     "c5f877415d415c5d5bc3"  # end: vzeroupper; pop r13; pop r12; pop rbp; pop rbx; ret
 )
+
+
+_FIRST_ARGUMENTS = struct.Struct("@PPnnniiii16i").pack
+"""Rows, result, how many rows there are, their length, and whether results have 8 bytes;
+`_HIGHEST`, bits that turn the order, `_LOWEST`, 16, and the numbers below it."""
+
+# size_t loop(_FIRST_ARGUMENTS* rdi): 0. zmm2, zmm3: the best number of every 16th element, and the
+# first index that has it; zmm5: the next indices.
+_FIRST = bytes.fromhex(
+    "f30f1efa4c8b074c8b4f08"  # endbr64; mov r8, [rdi]; mov r9, [rdi+8]
+    "4c8b57184c8b5f10"  # mov r10, [rdi+24]; mov r11, [rdi+16]
+    "62e27d4858470a62e27d48584f0b"  # vpbroadcastd zmm16, [rdi+40]; vpbroadcastd zmm17, [rdi+44]
+    "62e27d4858570c62e27d48585f0d"  # vpbroadcastd zmm18, [rdi+48]; vpbroadcastd zmm19, [rdi+52]
+    "62e17e486fa73800000062f17d48efc0"  # vmovdqu32 zmm20, [rdi+56]; vpxord zmm0, zmm0, zmm0
+    "49ffcb0f881801000062b17d486fd2"  # row: dec r11; js end; vmovdqa32 zmm2, zmm18
+    "62b17d486fdc62b17d486fec"  # vmovdqa32 zmm3, zmm20; vmovdqa32 zmm5, zmm20
+    "4c89d1b8ffffffff"  # mov rcx, r10; mov eax, -1
+    "4883f9107305c4e270f5c0"  # some: cmp rcx, 16; jae whole; bzhi eax, eax, ecx
+    "c5f892c862d17cc91008"  # whole: kmovw k1, eax; vmovups zmm1{k1}{z}, [r8]
+    "62f17448c2d10362f1744858c8"  # vcmpunordps k2, zmm1, zmm1; vaddps zmm1, zmm1, zmm0
+    "62f15d4872e11f62b15d48dbe0"  # vpsrad zmm4, zmm1, 31; vpandd zmm4, zmm4, zmm16
+    "62f17548efcc62b17d4a6fc8"  # vpxord zmm1, zmm1, zmm4; vmovdqa32 zmm1{k2}, zmm16
+    "62b17548efc962f1754966ca"  # vpxord zmm1, zmm1, zmm17; vpcmpgtd k1{k1}, zmm1, zmm2
+    "62f17d496fd162f17d496fdd"  # vmovdqa32 zmm2{k1}, zmm1; vmovdqa32 zmm3{k1}, zmm5
+    "62b15548feeb4883f910760a"  # vpaddd zmm5, zmm5, zmm19; cmp rcx, 16; jbe found
+    "4983c0404883e910eb97"  # add r8, 64; sub rcx, 16; jmp some
+    "4d8d048862f3fd483bd101"  # found: lea r8, [r8+rcx*4]; vextracti64x4 ymm1, zmm2, 1
+    "c4e2753dcac4e37d39cc01"  # vpmaxsd ymm1, ymm1, ymm2; vextracti128 xmm4, ymm1, 1
+    "c4e2713dccc5f970e14e"  # vpmaxsd xmm1, xmm1, xmm4; vpshufd xmm4, xmm1, 0x4e
+    "c4e2713dccc5f970e1b1"  # vpmaxsd xmm1, xmm1, xmm4; vpshufd xmm4, xmm1, 0xb1
+    "c4e2713dcc62f27d4858c9"  # vpmaxsd xmm1, xmm1, xmm4; vpbroadcastd zmm1, xmm1
+    "62f1754876d262b17d486fe0"  # vpcmpeqd k2, zmm1, zmm2; vmovdqa32 zmm4, zmm16
+    "62f17d4a6fe362f3fd483be101"  # vmovdqa32 zmm4{k2}, zmm3; vextracti64x4 ymm1, zmm4, 1
+    "c4e27539ccc4e37d39cc01"  # vpminsd ymm1, ymm1, ymm4; vextracti128 xmm4, ymm1, 1
+    "c4e27139ccc5f970e14e"  # vpminsd xmm1, xmm1, xmm4; vpshufd xmm4, xmm1, 0x4e
+    "c4e27139ccc5f970e1b1"  # vpminsd xmm1, xmm1, xmm4; vpshufd xmm4, xmm1, 0xb1
+    "c4e27139ccc5f97ec8"  # vpminsd xmm1, xmm1, xmm4; vmovd eax, xmm1
+    "48837f2000750c418901"  # cmp qword ptr [rdi+32], 0; jne wide; mov [r9], eax
+    "4983c104e9ebfeffff"  # add r9, 4; jmp row
+    "4989014983c108e9dffeffff"  # wide: mov [r9], rax; add r9, 8; jmp row
+    "c5f87731c0c3"  # end: vzeroupper; xor eax, eax; ret
+)
+
+
+def prepared_first(rows: int, length: int, *, descending: bool, is_wide: bool) -> tuple[Any, bytes]:
+    """Return the function of the first element's index in each row, and what it is told.
+
+    The addresses of rows and indices are left out. Of equal elements it is the first; NaN is
+    largest.
+
+    Args:
+        rows: how many there are, f32, one behind the other.
+        length: of each, below 2^31.
+        descending: whether the largest element is wanted.
+        is_wide: whether indices have 8 bytes, instead of 4.
+    """
+    turned = 0 if descending else -1
+    numbers = _HIGHEST, turned, _LOWEST, 16, *range(16)
+    return function_of(_FIRST), _FIRST_ARGUMENTS(0, 0, rows, length, is_wide, *numbers)
 
 
 def ranked(x: Array, count: int, *, descending: bool, above: float | None = None) -> Array | None:

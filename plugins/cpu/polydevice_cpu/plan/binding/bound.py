@@ -309,7 +309,7 @@ class BoundPlan:
         return partial(run_parts, parts, self._addresses(values))
 
     def _bind_code(self, step: ArrayStep, code: ByMachine) -> CodeCall | None:
-        prepared = code.prepare([value.shape for value in step.values])
+        prepared = code.prepare(step.values)
         if prepared is None:
             return None
         call = CodeCall.of(*prepared)
