@@ -62,6 +62,9 @@ _ROW_NS: dict[np.ufunc, int] = {np.add: 16, np.multiply: 16, np.maximum: 78, np.
 """What `reduce` takes for a short row; a position takes 500."""
 
 
+_NUMBERS = ElementType.f32, ElementType.i32, ElementType.i64
+"""Types of which one element is its own sum, mean and maximum; others than f32 are else NumPy's."""
+
 BEHIND = 16
 """From so many elements behind the reduced axes on, pooling and products read them side by side,
 longer axes than `COLUMNS` from two elements on."""
@@ -69,15 +72,13 @@ longer axes than `COLUMNS` from two elements on."""
 
 @lowers(*_UFUNCS)
 def lower_reduce(builder: PlanBuilder, node: Node) -> bool:
-    """Reduce f32 values along constant axes."""
+    """Reduce f32 values along constant axes, and drop axes of one element of others."""
     op = node.operation(reduce.Reduction)
     source, axes_port = node.inputs
     axes_array = axes_port.desc.constant
-    if source.element_type is not ElementType.f32 or axes_array is None:
+    if axes_array is None or not source.desc.is_static or source.element_type not in _NUMBERS:
         return False
     value = builder.value(source)
-    if not value.in_reach:
-        return False
     rank = len(value.shape)
     axes = {normalize_axis(int(axis), rank) for axis in axes_array.reshape(-1)}
     if not axes:
@@ -86,6 +87,8 @@ def lower_reduce(builder: PlanBuilder, node: Node) -> bool:
     if kept == value.shape:
         builder.set(node.outputs[0], value if op.keep_dims else _dropped(builder, value, axes))
         return True
+    if source.element_type is not ElementType.f32 or not value.in_reach:
+        return False
     result = _as_pooling(builder, node, value, axes, kept) or _in_memory_order(
         builder, node, value, axes
     )

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from polydevice.dtype import Array
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.engine import ALIGNMENT_BYTES
@@ -194,16 +192,6 @@ class ArrayStep:
     def values(self) -> list[Value]:
         """Everything the step touches."""
         return [*self.inputs, *self.outputs]
-
-
-def copying(name: str, type_: str, source: Value, target: Value) -> ArrayStep:
-    """Return a step that copies a value to another, repeated and converted as NumPy does."""
-    return ArrayStep(name, type_, lambda _: _copy, [source], [target], writes=True)
-
-
-def _copy(source: Array, target: Array) -> tuple[()]:
-    np.copyto(target, source, casting="unsafe")
-    return ()
 
 
 @dataclass
