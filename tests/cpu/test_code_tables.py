@@ -17,6 +17,7 @@ from polydevice_cpu.algorithms.by_machine import (
     greedy,
     norms,
     regions,
+    row_sums,
     rows_taken,
     sampling,
     shares,
@@ -32,6 +33,7 @@ TABLES = {
     "best": (best, "_BEST"),
     "bytes": (byte_table, "_LOOK"),
     "first": (best, "_FIRST"),
+    "row sums": (row_sums, "_SUM"),
     "rows taken": (rows_taken, "_TAKE"),
     "greedy": (greedy, "_KEEP"),
     "norms": (norms, "_NORMS"),
@@ -40,6 +42,7 @@ TABLES = {
     "short rows": (short_rows, "_EXTREMES"),
     "shares of rows": (shares, "_ROWS"),
     "shares of columns": (shares, "_COLUMNS"),
+    "logarithms of shares": (shares, "_LOGARITHMS"),
 }
 
 
@@ -215,8 +218,30 @@ def test_shares(side, threads, shape):
     x[...] = rng.normal(0, rng.choice([1, 30]), shape)
     assert shares.softmax(x, got, threads)
     np.testing.assert_allclose(got, shares_of(x, 1), rtol=1e-5, atol=1e-37)
+    if shape[2] == 1:
+        logarithms = np.empty_like(x)
+        assert shares.softmax(x, logarithms, threads, logarithm=True)
+        want = x - x.max(1, keepdims=True).astype(float)
+        want -= np.log(np.exp(want).sum(1, keepdims=True))
+        np.testing.assert_allclose(logarithms, want, rtol=3e-7, atol=1e-7)
     assert shares.softmax(x, x, threads)
     np.testing.assert_array_equal(x, got)
+
+
+@pytest.mark.skipif(not shares.is_there(), reason="no such instructions here")
+def test_logarithms_of_sure_shares():
+    """Of which one is nearly 1: sums of f32 tell its logarithm to 6e-8."""
+    x = np.zeros((40, 2, 1), F)
+    x[:, 1, 0] = -np.linspace(0, 30, 40)
+    got = np.empty_like(x)
+    assert shares.softmax(x, got, logarithm=True)
+    want = -np.log1p(np.exp(x[:, 1, 0].astype(float)))
+    np.testing.assert_allclose(got[:, 0, 0], want, rtol=0, atol=7e-8)
+    np.testing.assert_allclose(got[:, 1, 0], want + x[:, 1, 0], rtol=2e-7)
+    odd = np.zeros((3, 20, 1), F)
+    odd[0, 3], odd[1, 3], odd[2] = np.nan, np.inf, -np.inf
+    assert shares.softmax(odd, odd, logarithm=True)
+    assert np.isnan(odd).all()
 
 
 @pytest.mark.skipif(not shares.is_there(), reason="no such instructions here")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import itertools
+import math
 import re
 import shutil
 import subprocess
@@ -10,11 +12,12 @@ import subprocess
 import numpy as np
 import pytest
 
-from polydevice_cpu.algorithms.by_machine import shares, small
+from polydevice_cpu.algorithms.by_machine import row_sums, shares, small
 from polydevice_cpu.algorithms.by_machine.small import Function, prepared
 from polydevice_cpu.onednn.engine import address_of
 from tests.cpu.loading import load
 from tests.cpu.models import answer, build
+from tests.guard_pages import SIDES, guarded
 
 F = np.float32
 KINDS = {"f32": [F], "i64": [np.int64], "i32": [np.int32], "byte": [np.uint8, np.bool_]}
@@ -107,6 +110,40 @@ def test_selected(bits):
     function = Function(("byte", bits, bits), ("select",), bits)
     got = computed(function, (condition, a, b), element, shapes[2])
     np.testing.assert_array_equal(got, np.where(condition, a, b))
+
+
+@pytest.mark.skipif(not shares.is_there(), reason="no such instructions here")
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("length", [1, 5, 6, 16, 17, 40, 64])
+@pytest.mark.parametrize("name", ["add", "subtract", "multiply", "divide"])
+def test_rows(side, length, name):
+    rng = np.random.default_rng(length)
+    shape = (3, 2, 5, length)
+    given = [(1, 2, 1, length), (3, 2, 5, length), (3, 1, 5, 1), (length,), (1,)]
+    for first, second in itertools.product(given, given):
+        a, b, got = (
+            guarded(side, 4 * math.prod(n)).view(F).reshape(n) for n in (first, second, shape)
+        )
+        a[...], b[...] = rng.normal(size=first), rng.normal(size=second)
+        forms = [(each.shape, each.strides) for each in (a, b, got)]
+        found = prepared(Function(("f32", "f32"), (f"f32 {name}",), "f32"), forms)
+        code, told = found
+        assert not code(shares.placed(told, *map(address_of, (a, b, got))))
+        np.testing.assert_array_equal(got, np.broadcast_to(PAIRS[name](a, b), shape))
+
+
+@pytest.mark.skipif(not shares.is_there(), reason="no such instructions here")
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("length", [1, 8, 15, 16, 33, 128])
+def test_sums_of_rows(side, length):
+    rng = np.random.default_rng(length)
+    for rows in (1, 3, 40):
+        x = guarded(side, 4 * rows * length).view(F).reshape(rows, length)
+        got = guarded(side, 4 * rows).view(F)
+        x[...] = rng.normal(size=x.shape)
+        code, told = row_sums.prepared(rows, length, 0.5)
+        assert not code(shares.placed(told, address_of(x), address_of(got)))
+        np.testing.assert_allclose(got, x.astype(float).sum(1) / 2, rtol=1e-5, atol=1e-5)
 
 
 def test_what_is_too_much():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from polydevice.ops import reduce
 from polydevice.ops.op import Op
 from polydevice.shape import normalize_axis
 from polydevice.symbolic_size import is_symbolic
+from polydevice_cpu.algorithms.by_machine import row_sums, shares
 from polydevice_cpu.algorithms.by_machine.short_rows import extremes
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.lowering.matmul import multiplied_along
@@ -22,7 +23,7 @@ from polydevice_cpu.onednn.descriptor import Descriptor, row_major
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import pooling, reduction
 from polydevice_cpu.plan.binding.context import Context
-from polydevice_cpu.plan.step import ArrayStep, Compute, PrimitiveStep
+from polydevice_cpu.plan.step import ArrayStep, ByMachine, Compute, PrimitiveStep
 from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
@@ -246,11 +247,25 @@ def _as_rows(
             np.divide(y, count, out=y)
         return ()
 
+    def prepare(values: Sequence[Value]) -> tuple[Any, bytes] | None:
+        shape = values[0].shape
+        count, rows = shape[-1], math.prod(shape[:-1])
+        if not 0 < count * rows <= FEW:
+            return None
+        return row_sums.prepared(rows, count, 1 / count if is_mean else 1.0)
+
+    has_code = is_last and ufunc is np.add and shares.is_there()
+    computed = ByMachine(write, prepare) if has_code else write
+
     def start(_: Context) -> Compute:
-        return write
+        return computed
 
     builder.emit(ArrayStep(node.name, node.type, start, [seen], [target], writes=True))
     return result
+
+
+FEW = 1 << 16
+"""Elements of rows up to which they are added up in one call with primitives."""
 
 
 def _as_reduction(

@@ -49,12 +49,12 @@ def lower_softmax(builder: PlanBuilder, node: Node) -> bool:
     value = builder.value(source)
     if not value.in_reach:
         return False
+    axis = op.axis % len(value.shape)
+    if _by_machine(builder, node, value, axis):
+        return True
     if isinstance(op, LogSoftmax) and (reason := inaccuracy(Eltwise(Algorithm.LOG))):
         builder.refuse(node.name, reason)
         return False
-    axis = op.axis % len(value.shape)
-    if not isinstance(op, LogSoftmax) and _by_machine(builder, node, value, axis):
-        return True
     rows = math.prod(value.shape) // max(value.shape[axis], 1)
     is_short = 1 < value.shape[axis] <= FEW_TERMS and rows >= MANY_ROWS
     if is_short and not isinstance(op, LogSoftmax):
@@ -89,22 +89,25 @@ def _by_machine(builder: PlanBuilder, node: Node, value: Value, axis: int) -> bo
         return False
     sizes = _around(value, axis)
     length, behind = sizes[1:]
+    logarithm = isinstance(node.op, LogSoftmax)
+    if logarithm and behind != 1:
+        return False
     if 1 < behind < SIDE_BY_SIDE and math.prod(value.shape) >= MOVED:
         value = builder.in_layout(value, _along(value, axis))
         sizes = _around(value, axis)
-    elif behind == 1 and 1 < length <= FEW_TERMS and sizes[0] >= MANY_ROWS:
+    elif not logarithm and behind == 1 and 1 < length <= FEW_TERMS and sizes[0] >= MANY_ROWS:
         return False
     result = builder.new(value.descriptor)
     seen, target = (each.view(sizes, row_major(sizes)) for each in (value, result))
     threads = openmp.functions()[0]()
 
     def write(x: Array, y: Array) -> tuple[()]:
-        shares.softmax(x, y, threads)
+        shares.softmax(x, y, threads, logarithm=logarithm)
         return ()
 
     def prepare(values: Sequence[Value]) -> tuple[Any, bytes] | None:
         is_shared = 0 in values[0].shape or shares.shares_work(values[0].shape, threads)
-        return None if is_shared else shares.prepared(values[0].shape)
+        return None if is_shared else shares.prepared(values[0].shape, logarithm=logarithm)
 
     computed = ByMachine(write, prepare)
 

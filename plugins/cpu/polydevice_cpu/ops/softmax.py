@@ -65,6 +65,12 @@ def _softmax_of_few(x: Array, axis: int) -> Array:
 @implements(LogSoftmax)
 def log_softmax(op: LogSoftmax, x: Array) -> Array:
     """Compute in the shifted domain, where the largest term is 0."""
+    if x.dtype == np.float32 and x.ndim and op.axis in (-1, x.ndim - 1):
+        result = np.empty(x.shape, x.dtype)
+        sizes = math.prod(x.shape[:-1]), x.shape[-1], 1
+        source = np.ascontiguousarray(x).reshape(sizes)
+        if shares.softmax(source, result.reshape(sizes), logarithm=True):
+            return result
     y = _shifted(x, op.axis)
     total: Array = np.exp(y).sum(axis=op.axis, keepdims=True)
     y -= np.log(total, out=total)
