@@ -17,7 +17,7 @@ LIMIT = 1 << 22
 """Pairs of boxes that it looks at, in the worst case, at 0.3 ns each. Where none of many boxes
 overlaps another, those that are close are found sooner."""
 
-_ARGUMENTS = struct.Struct("@PPPnnPnPf").pack
+_ARGUMENTS = struct.Struct("@PPP nn P n P f").pack
 """Boxes, indices, groups and how many there are, how many stay of each at most, judges and bytes
 between their rows, those that stay, and the threshold."""
 

@@ -15,7 +15,7 @@ from polydevice_cpu.algorithms.by_machine.shares import AVX512
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.onednn.library import has_instructions
 
-_ARGUMENTS = struct.Struct("@PPnnnnPPPPnnPn16i").pack
+_ARGUMENTS = struct.Struct("@PP nnnn PPPP nn P n 16i").pack
 """Where each region's picture lies, by region; the result; how many regions, channels, rows and
 columns of the result there are; for each row of a region, then for each column, which elements it
 sums up, in bytes, and their weights; bytes from one row to the next there, and of columns; how many
