@@ -29,7 +29,7 @@ _LOWEST, _HIGHEST = -(1 << 31), (1 << 31) - 1
 _LANES = 8
 """Kept ones that are moved at once; so many that are better than all lie before them."""
 
-_ARGUMENTS = struct.Struct("@PnnPnPiinii").pack
+_ARGUMENTS = struct.Struct("@P nn P n P ii n ii").pack
 """Rows, how many there are, their length, what is kept, how much that is, the result; bits that
 turn the order, a number that those kept are above; steps that it may take, `_HIGHEST`, and what
 stands for NaN."""
