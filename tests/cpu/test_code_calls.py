@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from polydevice_cpu.algorithms.by_machine import best, rows_taken, shares
+from polydevice_cpu.algorithms.by_machine.rows import best, shares
+from polydevice_cpu.algorithms.by_machine.rows import taken as rows_taken
 from polydevice_cpu.onednn.engine import address_of
 from tests.cpu.loading import load
 from tests.cpu.models import answer, build

@@ -11,18 +11,10 @@ import numpy as np
 import pytest
 
 from polydevice_cpu.algorithms import suppression
-from polydevice_cpu.algorithms.by_machine import (
-    best,
-    byte_table,
-    greedy,
-    norms,
-    regions,
-    row_sums,
-    rows_taken,
-    sampling,
-    shares,
-    short_rows,
-)
+from polydevice_cpu.algorithms.by_machine import byte_table, greedy, regions, sampling
+from polydevice_cpu.algorithms.by_machine.rows import best, norms, shares, short_rows
+from polydevice_cpu.algorithms.by_machine.rows import sums as row_sums
+from polydevice_cpu.algorithms.by_machine.rows import taken as rows_taken
 from polydevice_cpu.ops import grid_sample
 from tests.cpu.loading import load
 from tests.cpu.models import answer, build

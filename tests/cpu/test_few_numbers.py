@@ -12,7 +12,9 @@ import subprocess
 import numpy as np
 import pytest
 
-from polydevice_cpu.algorithms.by_machine import row_sums, shares, small
+from polydevice_cpu.algorithms.by_machine import small
+from polydevice_cpu.algorithms.by_machine.rows import shares
+from polydevice_cpu.algorithms.by_machine.rows import sums as row_sums
 from polydevice_cpu.algorithms.by_machine.small import Function, prepared
 from polydevice_cpu.onednn.engine import address_of
 from tests.cpu.loading import load

@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from polydevice_cpu.algorithms.by_machine import shares
+from polydevice_cpu.algorithms.by_machine.rows import shares
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.binding import strips as calls

@@ -10,7 +10,8 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.ops.gather import Gather
-from polydevice_cpu.algorithms.by_machine import rows_taken, shares
+from polydevice_cpu.algorithms.by_machine.rows import shares
+from polydevice_cpu.algorithms.by_machine.rows import taken as rows_taken
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn.descriptor import row_major
 from polydevice_cpu.ops.gather import gather

@@ -11,7 +11,7 @@ import numpy as np
 
 from polydevice.dtype import Array, ElementType
 from polydevice.ops.normalization import LRN, MVN, MVNV2, EpsMode, NormalizeL2
-from polydevice_cpu.algorithms.by_machine import norms, shares
+from polydevice_cpu.algorithms.by_machine.rows import norms, shares
 from polydevice_cpu.implement import implements
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn import openmp

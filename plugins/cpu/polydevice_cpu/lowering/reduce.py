@@ -13,8 +13,9 @@ from polydevice.ops import reduce
 from polydevice.ops.op import Op
 from polydevice.shape import normalize_axis
 from polydevice.symbolic_size import is_symbolic
-from polydevice_cpu.algorithms.by_machine import row_sums, shares
-from polydevice_cpu.algorithms.by_machine.short_rows import extremes
+from polydevice_cpu.algorithms.by_machine.rows import shares
+from polydevice_cpu.algorithms.by_machine.rows import sums as row_sums
+from polydevice_cpu.algorithms.by_machine.rows.short_rows import extremes
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.lowering.matmul import multiplied_along
 from polydevice_cpu.onednn.attributes import Attributes

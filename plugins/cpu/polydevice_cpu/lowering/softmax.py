@@ -10,7 +10,7 @@ import numpy as np
 
 from polydevice.dtype import Array, ElementType
 from polydevice.ops.softmax import LogSoftmax, SoftMax
-from polydevice_cpu.algorithms.by_machine import shares
+from polydevice_cpu.algorithms.by_machine.rows import shares
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.lowering.concat import ordered
 from polydevice_cpu.onednn import openmp

@@ -11,8 +11,8 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.ops.topk import TopK, TopKMode
 from polydevice.shape import normalize_axis
-from polydevice_cpu.algorithms.by_machine import shares
-from polydevice_cpu.algorithms.by_machine.best import prepared_first
+from polydevice_cpu.algorithms.by_machine.rows import shares
+from polydevice_cpu.algorithms.by_machine.rows.best import prepared_first
 from polydevice_cpu.algorithms.ranking import extreme
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.ops.topk import topk

@@ -21,8 +21,8 @@ from polydevice.ops.nms import (
     SortResult,
 )
 from polydevice_cpu.algorithms.boxes import by_score, overlaps
-from polydevice_cpu.algorithms.by_machine.best import NONE, ranked
 from polydevice_cpu.algorithms.by_machine.greedy import keep_greedily
+from polydevice_cpu.algorithms.by_machine.rows.best import NONE, ranked
 from polydevice_cpu.algorithms.ranking import Ranking
 from polydevice_cpu.algorithms.rotated_boxes import rotated_overlaps
 from polydevice_cpu.algorithms.suppression import suppress

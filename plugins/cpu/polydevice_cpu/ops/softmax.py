@@ -9,8 +9,8 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.ops.softmax import LogSoftmax, SoftMax
-from polydevice_cpu.algorithms.by_machine import shares
-from polydevice_cpu.algorithms.by_machine.short_rows import extremes
+from polydevice_cpu.algorithms.by_machine.rows import shares
+from polydevice_cpu.algorithms.by_machine.rows.short_rows import extremes
 from polydevice_cpu.algorithms.precision import narrow, widen
 from polydevice_cpu.implement import implements
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of, processor_flags
-from polydevice_cpu.algorithms.by_machine.shares import AVX512, PARTS
+from polydevice_cpu.algorithms.by_machine.rows.shares import AVX512, PARTS
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.onednn.library import has_instructions
 from polydevice_cpu.onednn.openmp import in_parallel

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from polydevice.processor.machine_code import function_of, processor_flags
-from polydevice_cpu.algorithms.by_machine.shares import AVX512
+from polydevice_cpu.algorithms.by_machine.rows.shares import AVX512
 from polydevice_cpu.onednn.library import has_instructions
 
 MOST = 512

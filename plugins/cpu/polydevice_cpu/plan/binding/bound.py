@@ -30,7 +30,15 @@ from polydevice_cpu.plan.binding.stretches import Call, CodeCall, Together, stre
 from polydevice_cpu.plan.binding.strips import run_parts
 from polydevice_cpu.plan.binding.workspace import Workspace
 from polydevice_cpu.plan.plan import Plan
-from polydevice_cpu.plan.step import ArrayStep, ByMachine, PrimitiveStep, Step, TailStep, outputs_of
+from polydevice_cpu.plan.step import (
+    ArrayStep,
+    ByMachine,
+    Compute,
+    PrimitiveStep,
+    Step,
+    TailStep,
+    outputs_of,
+)
 from polydevice_cpu.plan.value import Kind, Storage, Value
 
 BOUND_BYTES = 6_000
@@ -308,8 +316,11 @@ class BoundPlan:
         values = [step.arguments[index] for index in cut] + [value for _, value in whole]
         return partial(run_parts, parts, self._addresses(values))
 
-    def _bind_code(self, step: ArrayStep, code: ByMachine) -> CodeCall | None:
-        prepared = code.prepare(step.values)
+    def _bind_by_address(self, step: ArrayStep, compute: Compute) -> Call | None:
+        """What takes addresses instead of arrays; None where the step takes arrays."""
+        if step.by_address:
+            return partial(compute, self._addresses(step.values))
+        prepared = compute.prepare(step.values) if isinstance(compute, ByMachine) else None
         if prepared is None:
             return None
         call = CodeCall.of(*prepared)
@@ -364,11 +375,10 @@ class BoundPlan:
         return None if storage.array is None else address_of(storage.array)
 
     def _bind_array_step(self, step: ArrayStep) -> Call:
-        if step.by_address:
-            return partial(step.start(self._context), self._addresses(step.values))
         compute = step.start(self._context)
-        if isinstance(compute, ByMachine) and (code := self._bind_code(step, compute)) is not None:
-            return code
+        by_address = self._bind_by_address(step, compute)
+        if by_address is not None:
+            return by_address
         inputs = self._arrays(step.inputs)
         outputs = self._arrays(step.outputs)
         if step.writes:

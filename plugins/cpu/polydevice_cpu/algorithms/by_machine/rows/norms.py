@@ -7,7 +7,7 @@ from typing import Any
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
-from polydevice_cpu.algorithms.by_machine.shares import PARTS, placed, shares_work
+from polydevice_cpu.algorithms.by_machine.rows.shares import PARTS, placed, shares_work
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.onednn.openmp import in_parallel
 

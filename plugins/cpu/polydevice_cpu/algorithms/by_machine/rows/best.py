@@ -13,7 +13,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
-from polydevice_cpu.algorithms.by_machine.shares import AVX512
+from polydevice_cpu.algorithms.by_machine.rows.shares import AVX512
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.onednn.library import has_instructions
 
