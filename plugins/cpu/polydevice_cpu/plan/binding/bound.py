@@ -25,6 +25,7 @@ from polydevice_cpu.onednn.primitive import Primitive, execution_error
 from polydevice_cpu.plan.binding.blocks import BlockCalls
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.giving_way import GivingWay
+from polydevice_cpu.plan.binding.moving import MovingPlace, view_of
 from polydevice_cpu.plan.binding.places import Places
 from polydevice_cpu.plan.binding.stretches import Call, CodeCall, Together, stretches
 from polydevice_cpu.plan.binding.strips import run_parts
@@ -81,8 +82,8 @@ class BoundPlan:
         self._scratchpad = workspace.scratchpad.at_least(plan.scratchpad_bytes)
         self._scratchpad_start = address_of(self._scratchpad)
         self._memories = Memories()
-        self._inputs: dict[int, _Place] = {}
-        self._outputs: dict[int, _Place] = {}
+        self._inputs: dict[int, MovingPlace] = {}
+        self._outputs: dict[int, MovingPlace] = {}
         self._homes: dict[int, Array] = {}
         self._strips, self._blocks = workspace.strips, workspace.blocks
         self._handles: dict[int, int] = {}
@@ -428,11 +429,11 @@ class BoundPlan:
         arrays: list[Array] = []
         for position, value in enumerate(values):
             home = self._home(value.storage)
-            arrays.append(np.empty(0) if home is None else _view(value, home))
+            arrays.append(np.empty(0) if home is None else view_of(value, home))
             if home is None:
 
                 def update(data: Array, position: int = position, value: Value = value) -> None:
-                    arrays[position] = _view(value, data)
+                    arrays[position] = view_of(value, data)
 
                 self._place(value.storage.root).views.append(update)
         return arrays
@@ -454,48 +455,12 @@ class BoundPlan:
                 return None
         return self._homes[key]
 
-    def _place(self, storage: Storage) -> _Place:
+    def _place(self, storage: Storage) -> MovingPlace:
         places = self._outputs if storage.kind is Kind.OUTPUT else self._inputs
         place = places.get(storage.index)
         if place is None:
-            place = places[storage.index] = _Place(self._memories)
+            place = places[storage.index] = MovingPlace(self._memories)
         return place
-
-
-class _Place:
-    """An input or output whose memory the caller provides, and what must follow when it moves."""
-
-    __slots__ = ("_of_plan", "address", "addresses", "memories", "views")
-
-    def __init__(self, of_plan: Memories) -> None:
-        self._of_plan = of_plan
-        self.address = -1
-        self.memories: list[tuple[int, int]] = []
-        self.addresses: list[tuple[list[int] | Array, int, int]] = []
-        self.views: list[Callable[[Array], None]] = []
-
-    def move(self, array: Array) -> None:
-        if array.dtype.hasobject:
-            for update in self.views:
-                update(array)
-            return
-        address = address_of(array)
-        if address == self.address:
-            return
-        self.address = -1  # Ctrl-C may leave some of them behind
-        for memory, offset in self.memories:
-            self._of_plan.point(memory, address + offset)
-        for addresses, position, offset in self.addresses:
-            addresses[position] = address + offset
-        if self.views:
-            data = array.reshape(-1).view(np.uint8)
-            for update in self.views:
-                update(data)
-        self.address = address
-
-
-def _view(value: Value, data: Array) -> Array:
-    return data if value.dtype.hasobject else value.array(data)
 
 
 def _mismatch(place: Array, result: Array, step: ArrayStep) -> InferenceError:
