@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 
 from polydevice_cpu.algorithms import suppression
-from polydevice_cpu.algorithms.by_machine import greedy, sampling, short_rows
+from polydevice_cpu.algorithms.by_machine import byte_table, greedy, regions, sampling
+from polydevice_cpu.algorithms.by_machine.rows import best, norms, shares, short_rows
+from polydevice_cpu.algorithms.by_machine.rows import sums as row_sums
+from polydevice_cpu.algorithms.by_machine.rows import taken as rows_taken
 from polydevice_cpu.ops import grid_sample
 from tests.cpu.loading import load
 from tests.cpu.models import answer, build
@@ -19,9 +22,19 @@ from tests.guard_pages import SIDES, guarded
 
 F = np.float32
 TABLES = {
+    "best": (best, "_BEST"),
+    "bytes": (byte_table, "_LOOK"),
+    "first": (best, "_FIRST"),
+    "row sums": (row_sums, "_SUM"),
+    "rows taken": (rows_taken, "_TAKE"),
     "greedy": (greedy, "_KEEP"),
+    "norms": (norms, "_NORMS"),
+    "regions": (regions, "_SUMS"),
     "sampling": (sampling, "_SAMPLE"),
     "short rows": (short_rows, "_EXTREMES"),
+    "shares of rows": (shares, "_ROWS"),
+    "shares of columns": (shares, "_COLUMNS"),
+    "logarithms of shares": (shares, "_LOGARITHMS"),
 }
 
 
@@ -107,13 +120,13 @@ def test_no_points_and_no_planes():
 @pytest.mark.parametrize("has_code", [True, False])
 def test_grids_with_the_code_and_without(core, monkeypatch, padding, align, has_code):
     if not has_code:
-        monkeypatch.setattr(grid_sample, "sample", lambda *_: None)
+        monkeypatch.setattr(grid_sample, "sample_pairs", lambda *_: None)
     rng = np.random.default_rng(align)
     kinds = {"mode": "bilinear", "padding_mode": padding, "align_corners": align}
     inputs = {"x": ["n", "c", "h", "w"], "grid": ["n", "p", "q", 2]}
     model = build([("GridSample", ["x", "grid"], ["y"], kinds)], inputs, ["y"], {})
     executable = load(core, model)
-    for shape, places in (((2, 3, 5, 7), (4, 6)), ((1, 11, 9, 4), (1, 3)), ((5, 1, 1, 8), (7, 7))):
+    for shape, places in (((2, 3, 5, 7), (4, 6)), ((3, 11, 9, 4), (1, 3)), ((5, 1, 1, 8), (7, 7))):
         feed = {
             "x": rng.normal(size=shape).astype(F),
             "grid": rng.uniform(-1.4, 1.4, (shape[0], *places, 2)).astype(F),
@@ -172,3 +185,269 @@ def test_extremes_of_a_network(core, kind, length):
         got = executable.infer({"x": x})["y"]
         assert np.isnan(got[0, 1, 0])
         assert np.isnan(got).sum() == 1
+
+
+def shares_of(x, axis):
+    """SoftMax in f64."""
+    terms = np.exp(x.astype(float) - x.max(axis, keepdims=True))
+    return terms / terms.sum(axis, keepdims=True)
+
+
+@pytest.mark.skipif(not shares.is_there(), reason="no such instructions here")
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        *((1, 1, 1), (3, 5, 1), (2, 16, 1), (7, 65, 1), (3, 200, 1), (60, 300, 1)),
+        *((1, 1, 4), (2, 3, 16), (3, 5, 17), (2, 9, 47), (300, 4, 35)),
+    ],
+)
+def test_shares(side, threads, shape):
+    rng = np.random.default_rng(shape[1])
+    size = int(np.prod(shape))
+    x, got = (guarded(side, 4 * size).view(F).reshape(shape) for _ in range(2))
+    x[...] = rng.normal(0, rng.choice([1, 30]), shape)
+    assert shares.softmax(x, got, threads)
+    np.testing.assert_allclose(got, shares_of(x, 1), rtol=1e-5, atol=1e-37)
+    if shape[2] == 1:
+        logarithms = np.empty_like(x)
+        assert shares.softmax(x, logarithms, threads, logarithm=True)
+        want = x - x.max(1, keepdims=True).astype(float)
+        want -= np.log(np.exp(want).sum(1, keepdims=True))
+        np.testing.assert_allclose(logarithms, want, rtol=3e-7, atol=1e-7)
+    assert shares.softmax(x, x, threads)
+    np.testing.assert_array_equal(x, got)
+
+
+@pytest.mark.skipif(not shares.is_there(), reason="no such instructions here")
+def test_logarithms_of_sure_shares():
+    """Of which one is nearly 1: sums of f32 tell its logarithm to 6e-8."""
+    x = np.zeros((40, 2, 1), F)
+    x[:, 1, 0] = -np.linspace(0, 30, 40)
+    got = np.empty_like(x)
+    assert shares.softmax(x, got, logarithm=True)
+    want = -np.log1p(np.exp(x[:, 1, 0].astype(float)))
+    np.testing.assert_allclose(got[:, 0, 0], want, rtol=0, atol=7e-8)
+    np.testing.assert_allclose(got[:, 1, 0], want + x[:, 1, 0], rtol=2e-7)
+    odd = np.zeros((3, 20, 1), F)
+    odd[0, 3], odd[1, 3], odd[2] = np.nan, np.inf, -np.inf
+    assert shares.softmax(odd, odd, logarithm=True)
+    assert np.isnan(odd).all()
+
+
+@pytest.mark.skipif(not shares.is_there(), reason="no such instructions here")
+@pytest.mark.parametrize("behind", [1, 20])
+def test_shares_of_what_is_no_number(behind):
+    x = np.random.default_rng(0).normal(size=(5, 40, behind)).astype(F)
+    x[0, :], x[0, 3] = -np.inf, 1
+    x[1, 5], x[2, 6] = np.inf, np.nan
+    x[3, :] = -np.inf
+    x[4, ::2], x[4, 1] = -1e30, 3e38
+    got = np.empty_like(x)
+    assert shares.softmax(x, got)
+    assert (got[0] == np.eye(40, dtype=F)[3, :, None]).all()
+    assert np.isnan(got[1:4]).all()
+    assert (got[4] == np.eye(40, dtype=F)[1, :, None]).all()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("axis", [0, 1, 2, 3, -1])
+@pytest.mark.parametrize("given", [(2, 40, 9, 30), (3, 5, 60, 2), (3, 1, 7, 5), (8, 30, 11, 3)])
+def test_shares_of_a_network(core, threads, axis, given):
+    """Behind a convolution, whose channels lie next to each other or do not, and open sizes."""
+    rng = np.random.default_rng(axis + 1)
+    weights = {"w": rng.normal(size=(given[1], given[1], 1, 1)).astype(F)}
+    nodes = [("Conv", ["x", "w"], ["a"], {}), ("Softmax", ["a"], ["y"], {"axis": axis})]
+    feed = {"x": rng.normal(size=given).astype(F)}
+    for sizes in (given, ("n", given[1], "h", "v")):
+        model = build(nodes, {"x": list(sizes)}, ["y"], weights)
+        (want,) = answer(model, feed)
+        got = load(core, model, CPU_THREADS_NUM=threads).infer(feed)["y"]
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6)
+
+
+def test_shares_of_nothing(core):
+    model = build([("Softmax", ["x"], ["y"], {"axis": 1})], {"x": ["n", "c", "h"]}, ["y"], {})
+    executable = load(core, model)
+    for shape in ((0, 3, 4), (2, 3, 0), (2, 0, 3), (1, 5, 6)):
+        x = np.zeros(shape, F)
+        (want,) = answer(model, {"x": x})
+        np.testing.assert_allclose(executable.infer({"x": x})["y"], want, rtol=1e-6)
+
+
+with_avx512 = pytest.mark.skipif(not shares.is_there(), reason="no such instructions here")
+
+
+@with_avx512
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("kind", ["distinct", "equal", "no numbers"])
+@pytest.mark.parametrize("descending", [True, False])
+def test_the_best_of_rows(side, kind, descending):
+    rng = np.random.default_rng(len(kind))
+    for rows, length, count in ((1, 1, 1), (5, 40, 7), (3, 17, 9), (20, 600, 33), (2, 900, 80)):
+        x = guarded(side, 4 * rows * length).view(F).reshape(rows, length)
+        x[...] = rng.normal(size=x.shape) if kind == "distinct" else rng.integers(-3, 4, x.shape)
+        x[0, -1], x[-1, length // 2] = -np.inf, -0.0
+        if kind == "no numbers":
+            x[rng.random(x.shape) < 0.02] = np.nan
+        got = best.ranked(x, count, descending=descending)
+        keys = np.where(np.isnan(x), np.inf, x)
+        keys = np.stack([np.isnan(x), keys], 0) * (-1 if descending else 1)
+        want = np.stack([np.lexsort((k, nan)) for k, nan in zip(keys[1], keys[0], strict=True)])
+        np.testing.assert_array_equal(got, want[:, :count])
+        above = float(rng.choice([-1, 0, 2.5, -np.inf]))
+        got = best.ranked(x, count, descending=True, above=above)
+        for row, found in zip(x, got, strict=True):
+            order = np.argsort(-row, kind="stable")
+            order = order[row[order] > above][:count]
+            np.testing.assert_array_equal(found[: len(order)], order)
+            assert (found[len(order) :] == best.NONE).all()
+
+
+@with_avx512
+def test_the_best_of_what_ascends_are_sorted():
+    x = np.arange(200_000, dtype=F)[np.newaxis]
+    assert best.ranked(x, 150, descending=True) is None
+    assert best.ranked(x, 150, descending=False)[0].tolist() == list(range(150))
+    assert best.ranked(np.full((1, 9), np.nan, F), 2, descending=False) is None
+    assert best.ranked(x[:, :100], 50, descending=True) is None
+    assert best.ranked(x, 0, descending=True) is None
+
+
+@pytest.mark.parametrize("crowd", [4, 60])
+@pytest.mark.parametrize("limit", [3, 20, 70])
+@pytest.mark.parametrize("center", [0, 1])
+def test_boxes_of_a_network(core, crowd, limit, center):
+    """In a crowd more boxes have to be looked at than the best ones."""
+    rng = np.random.default_rng(limit)
+    constants = {
+        "most": np.array([limit], np.int64), "iou": F([0.4]), "least": F([0.3])
+    }  # fmt: skip
+    nodes = [("NonMaxSuppression", ["b", "s", *constants], ["y"], {"center_point_box": center})]
+    model = build(nodes, {"b": ["n", "k", 4], "s": ["n", "c", "k"]}, ["y"], constants)
+    executable = load(core, model)
+    for images, classes, number in ((1, 5, 1600), (2, 3, 900), (1, 1, 40), (2, 2, 0)):
+        at = rng.integers(0, crowd, (images, number, 2))
+        boxes = np.concatenate([at, at + rng.uniform(0.5, 3, at.shape)], 2)
+        boxes[:, ::3] = boxes[:, ::3, [2, 3, 0, 1]]
+        if center:
+            boxes[:, :, 2:] = rng.uniform(0.5, 3, at.shape)
+        scores = rng.random((images, classes, number))
+        feed = {"b": boxes.astype(F), "s": scores.astype(F)}
+        (want,) = answer(model, feed)
+        np.testing.assert_array_equal(executable.infer(feed)["y"], want)
+
+
+@with_avx512
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("channels", [1, 15, 16, 31, 32, 33, 70])
+def test_sums_of_regions(side, channels):
+    rng = np.random.default_rng(channels)
+    pictures, count, (high, wide) = (2, 6, 5), 4, (3, 2)
+    maps = guarded(side, 4 * 60 * channels).view(F).reshape(*pictures, channels)
+    maps[...] = rng.normal(size=maps.shape)
+    images, counts = rng.integers(0, 2, count), rng.integers(1, 5, (count, 2))
+    taps = [(rng.integers(0, size, (count, n, 4)), rng.normal(size=(count, n, 4)).astype(F))
+            for n, size in ((high, 6), (wide, 5))]  # fmt: skip
+    got = guarded(side, 4 * count * channels * high * wide).view(F)
+    got = got.reshape(count, channels, high, wide)
+    assert regions.sums(maps, images, *taps, counts, got)
+    for region, (rows, columns) in enumerate(counts):
+        (down, by), (across, times) = ((each[region] for each in pair) for pair in taps)
+        read = maps[images[region]][down[:, None, :rows, None], across[:, None, :columns]]
+        want = np.einsum("pqrsc,pr,qs->cpq", read, by[:, :rows], times[:, :columns])
+        np.testing.assert_allclose(got[region], want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("ratio", [0, 1, 3])
+@pytest.mark.parametrize("mode", ["half_pixel", "output_half_pixel"])
+def test_regions_of_a_network(core, ratio, mode):
+    """Behind a convolution, of open sizes; ONNX Runtime judges."""
+    rng = np.random.default_rng(ratio)
+    kinds = {"sampling_ratio": ratio, "output_height": 5, "output_width": 3,
+             "coordinate_transformation_mode": mode, "spatial_scale": 0.5}  # fmt: skip
+    nodes = [("Conv", ["x", "w"], ["a"], {}), ("RoiAlign", ["a", "r", "i"], ["y"], kinds)]
+    weights = {"w": rng.normal(size=(40, 8, 1, 1)).astype(F), "i": np.array([0, 1, 1, 0, 0])}
+    model = build(nodes, {"x": ["n", 8, "h", "v"], "r": [5, 4]}, ["y"], weights)
+    executable = load(core, model)
+    for high, wide in ((12, 17), (9, 30), (5, 5), (12, 17)):
+        start = rng.uniform(-6, 2 * wide, (5, 2))
+        boxes = np.concatenate([start, start + rng.uniform(0.1, 2 * wide, start.shape)], 1)
+        feed = {"x": rng.normal(size=(2, 8, high, wide)).astype(F), "r": boxes.astype(F)}
+        (want,) = answer(model, feed)
+        got = executable.infer(feed)["y"]
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * np.abs(want).max())
+
+
+@pytest.mark.parametrize("kind", ["Add", "Sub", "Mul", "Max"])
+@pytest.mark.parametrize("columns", [2, 3, 4])
+def test_short_rows_repeated_within_others(core, kind, columns):
+    """Of either input, with an axis that both have, and one that neither has."""
+    rng = np.random.default_rng(columns)
+    pairs = [((90, 1, 1, columns), (1, 7, 7, columns)), ((1, 70, columns), (50, 1, columns)),
+             ((3, 1, 1, columns), (1, 40, 50, columns)), ((200, 1, columns), (200, 60, columns)),
+             ((columns,), (60, 70, columns)), ((60, 1, 1), (1, 70, columns))]  # fmt: skip
+    for shapes in pairs:
+        for first, second in (shapes, shapes[::-1]):
+            sizes = {"a": list(first), "b": list(second)}
+            model = build([(kind, ["a", "b"], ["y"], {})], sizes, ["y"], {})
+            feed = {name: rng.normal(size=shape).astype(F) for name, shape in sizes.items()}
+            (want,) = answer(model, feed)
+            np.testing.assert_array_equal(load(core, model).infer(feed)["y"], want)
+
+
+@pytest.mark.skipif(not byte_table.is_there(), reason="no such instructions here")
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 1000, 200_001])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_bytes_in_a_table(side, count, threads):
+    rng = np.random.default_rng(count)
+    x, table, got = (guarded(side, size) for size in (count, 256, count))
+    x[:], table[:] = rng.integers(0, 256, count), rng.integers(0, 256, 256)
+    byte_table.look_up(x, table, got, threads)
+    np.testing.assert_array_equal(got, table[x])
+
+
+@with_avx512
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 15), (2, 16), (5, 33), (4, 48), (70, 200)])
+def test_norms(side, threads, shape):
+    rng = np.random.default_rng(shape[1])
+    x, got = (guarded(side, 4 * shape[0] * shape[1]).view(F).reshape(shape) for _ in range(2))
+    x[...] = rng.normal(0, 3, shape)
+    x[-1] = 0
+    for added, least in ((1e-6, 0), (0, 1e-6), (0.5, 0), (0, 90)):
+        norms.divide_by_norms(x, got, added, least, threads)
+        total = np.maximum(np.square(x.astype(float)).sum(1, keepdims=True) + added, least)
+        np.testing.assert_allclose(got, x / np.sqrt(total), rtol=1e-5)
+    x[0, 0] = np.nan
+    norms.divide_by_norms(x, x, 0, 1e-6)
+    assert np.isnan(x[0]).all()
+    assert not np.isnan(x[1:]).any()
+
+
+@pytest.mark.parametrize("sizes", [(3, 20), ("n", "k")])
+def test_machine_code_between_primitives(core, sizes):
+    """It runs in one call with them, also as the first and the last, where arrays move."""
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.normal(size=(20, 20)).astype(F)} if sizes[0] == 3 else {}
+    nodes = [
+        ("Softmax", ["x"], ["a"], {"axis": -1}),
+        ("MatMul", ["a", "w"], ["b"], {}) if weights else ("Exp", ["a"], ["b"], {}),
+        ("LpNormalization", ["b"], ["c"], {"axis": -1, "p": 2}),
+        ("Tanh", ["c"], ["d"], {}),
+        ("Softmax", ["d"], ["y"], {"axis": -1}),
+    ]
+    model = build(nodes, {"x": list(sizes)}, ["y"], weights)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    requests = [executable.create_infer_request() for _ in range(2)]
+    for count in (3, 3, 5, 7, 9, 3) if sizes[0] == "n" else (3, 3, 3):
+        for request in requests:
+            x = rng.normal(size=(count, 20)).astype(F)
+            out = np.full((count, 20), 7, F)
+            request.set_blob("y", out)
+            (want,) = answer(model, {"x": x})
+            for _ in range(3):
+                np.testing.assert_allclose(request.infer({"x": x})["y"], want, rtol=1e-5)

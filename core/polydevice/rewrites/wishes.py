@@ -58,6 +58,9 @@ class Wishes:
         leave: nodes that are to stay as they are.
         unroll: which loops become plain layers.
         integers: whether quantised products are computed on integers (`IntegerProduct`).
+        exact: whether functions of integers of 8 bits keep their roundings on the way, as a device
+            that looks results up has them for nothing; else those that move no result by more than
+            a step are left out.
         settle: whether what loops carry without changing it becomes constant in their bodies.
         collect: whether what loops append to a value they carry is joined once, behind them.
         prepare: what the device does itself to a network, in place, once its loops are unrolled.
@@ -69,6 +72,7 @@ class Wishes:
     leave: When = never
     unroll: Unroll = Unroll.NEVER
     integers: bool = False
+    exact: bool = False
     settle: bool = False
     collect: bool = False
     prepare: Callable[[Network], None] = nothing

@@ -6,7 +6,7 @@ import platform
 from functools import lru_cache
 from pathlib import Path
 
-from polydevice_cpu.onednn.library import library
+from polydevice_cpu.onednn.library import has_instructions
 
 _BF16 = 0xE7
 """oneDNN's bits of an instruction set with AVX-512 and bfloat16 dot products."""
@@ -30,24 +30,19 @@ def name() -> str:
     return platform.processor() or platform.machine() or "CPU"
 
 
-def _has(bits: int) -> bool:
-    loaded = library()
-    return loaded is not None and loaded.value("get_effective_cpu_isa") & bits == bits
-
-
 def has_bf16() -> bool:
     """Whether oneDNN multiplies bfloat16 with the processor's own instructions."""
-    return _has(_BF16)
+    return has_instructions(_BF16)
 
 
 def has_f16() -> bool:
     """Whether oneDNN multiplies float16 with the processor's own instructions."""
-    return _has(_F16)
+    return has_instructions(_F16)
 
 
 def has_int8() -> bool:
     """Whether oneDNN multiplies bytes exactly; older instructions clip sums of two to 16 bits."""
-    return any(map(_has, _VNNI))
+    return any(map(has_instructions, _VNNI))
 
 
 def capabilities() -> list[str]:

@@ -29,10 +29,14 @@ from polydevice.rewrites.integers.unsigned import unsigned_integers
 from polydevice.rewrites.integers.written_out import put_together
 
 
-def hold_integers(network: Network) -> int:
+def hold_integers(network: Network, *, exact: bool = False) -> int:
     """Rewrite a network in place so that quantised products are computed on integers.
 
     Products of layers that are kept in f32 stay in floating point.
+
+    Args:
+        network: the network.
+        exact: whether all roundings stay.
 
     Returns:
         How many there are that were none before.
@@ -45,7 +49,8 @@ def hold_integers(network: Network) -> int:
     split_fake_quantize(network)
     round_once(network)  # before results of the network alone keep bytes with a sign
     unsigned_integers(network)
-    quantised_swish(network)
+    if not exact:
+        quantised_swish(network)
     raise_quantize(network)
     sink_dequantize(network)
     integer_products(network, kept)

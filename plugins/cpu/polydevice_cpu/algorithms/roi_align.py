@@ -9,7 +9,9 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.errors import InferenceError
+from polydevice_cpu.algorithms.by_machine.regions import sums
 from polydevice_cpu.algorithms.by_machine.sampling import FAR, sample
+from polydevice_cpu.algorithms.product import product
 
 MAX_COORDINATE = 1e9
 """Regions further away than this are nonsense, and would overflow an integer index."""
@@ -18,13 +20,12 @@ REGIONS, NUMBERS = 64, 1 << 20
 """Regions computed at once: their results stay in a core's cache, and their weights, or samples,
 are this many numbers at most. All of 1,000 with 256 channels at once take 57 ms, so 45."""
 
-ONE_THREAD = 1 << 18
-"""Multiplications of a product that OpenBLAS leaves to one thread. Two of them wait for each other
-longer than they compute: 100 regions of 20x20 elements and 256 channels take 27 ms, so 7."""
-
 FEW_CHANNELS = 8
 """Up to so many are sampled point by point: products take as long for each region as for 32
 channels. 300 regions of 3 channels, 7x7 bins of 2x2 samples, take 2.4 ms, so 0.9."""
+
+TAPS = 64
+"""Samples of a bin, and axis, up to which each is looked up by itself."""
 
 POINT = 1e-30
 """Distance of samples that are all in one place."""
@@ -168,10 +169,46 @@ def averages(x: Array, regions: Regions) -> Array:
         # Each region would else put the channels behind one another for itself.
         maps = np.ascontiguousarray(maps, np.float32)
     for cut, part in regions.blocks((height, width)):
+        if maps.flags.c_contiguous and _average_taps(maps, part, y[cut]):
+            continue
         samples = _sample(part, (height, width))
         weights = _averaging(samples, max(regions.pooled))
         y[cut] = _average(maps, part.images, regions.pooled, weights)
     return y
+
+
+def _average_taps(maps: Array, regions: Regions, y: Array) -> bool:
+    """Write the averages of maps [N, H, W, C] by machine code; False where there is none for it."""
+    start: Array = regions.starts.T[::-1, :, np.newaxis, np.newaxis].astype(np.float64)
+    extent = regions.extents.T[::-1, :, np.newaxis, np.newaxis].astype(np.float64)
+    bins = np.array(regions.pooled).reshape(2, 1, 1, 1)
+    sizes = np.array(maps.shape[1:3], np.float32).reshape(2, 1, 1, 1)
+    width = extent / bins
+    per_bin = np.full(width.shape, float(regions.ratio)) if regions.ratio else np.ceil(width)
+    samples = np.maximum(per_bin, 1)
+    most = int(samples.max(initial=1))
+    if most > TAPS:
+        return False
+    distance = np.where(width == 0, POINT, width / samples)
+    index = np.arange(max(regions.pooled))[:, np.newaxis] * samples + np.arange(most)
+    at = (start + (index + 0.5) * distance).astype(np.float32)
+    share = (at >= -1) & (at <= sizes) & (per_bin > 0)
+    at = at.clip(0, sizes - 1)
+    share = share / samples.astype(np.float32)
+    low = at.astype(np.int32)
+    places, weights = (np.empty((*at.shape, 2), kind) for kind in (np.int32, np.float32))
+    places[..., 0] = low
+    np.minimum(low + 1, sizes - 1, out=places[..., 1], casting="unsafe")
+    at -= low
+    np.multiply(at, share, out=weights[..., 1])
+    np.subtract(share, weights[..., 1], out=weights[..., 0])
+    places, weights = (each.reshape(*at.shape[:3], -1) for each in (places, weights))
+    rows, columns = (
+        (places[axis, :, :count], weights[axis, :, :count])
+        for axis, count in enumerate(regions.pooled)
+    )
+    counts = 2 * samples[:, :, 0, 0].T
+    return sums(maps, regions.images, rows, columns, counts, y)
 
 
 def _average_samples(x: Array, regions: Regions, y: Array) -> bool:
@@ -249,20 +286,9 @@ def _average(maps: Array, images: Array, pooled: tuple[int, int], weights: _Weig
         data = maps[image, top : top + height, left : left + width]
         data = data.reshape(height, width * channels)
         strips = np.empty((rows, width * channels), np.float32)
-        _multiply(vertical[:, :height], data, strips)
-        _multiply(horizontal[:, :width], strips.reshape(rows, width, channels), result)
+        product(vertical[:, :height], data, strips)
+        product(horizontal[:, :width], strips.reshape(rows, width, channels), result)
     return np.moveaxis(y, -1, 1)
-
-
-def _multiply(matrix: Array, data: Array, result: Array) -> None:
-    """Multiply so many columns at once that NumPy's BLAS takes one thread."""
-    columns = max(ONE_THREAD // max(matrix.size, 1), 16)
-    if data.shape[-1] <= columns:
-        np.matmul(matrix, data, result)
-        return
-    for start in range(0, data.shape[-1], columns):
-        block = slice(start, start + columns)
-        np.matmul(matrix, data[..., block], result[..., block])
 
 
 def maxima(x: Array, regions: Regions, *, onnx: bool = False) -> Array:

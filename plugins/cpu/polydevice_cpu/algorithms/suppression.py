@@ -66,8 +66,16 @@ def suppress(
         )
         if len(kept) == limit:  # those behind are not needed
             return kept
-    table = table_of(boxes, offset)
     most = len(boxes) if limit is None else min(limit, len(boxes))
+    is_plain = eta >= 1 and threshold >= 0 and not (offset or inclusive)
+    if is_plain and len(boxes) > 1 and most > 0 and boxes.dtype == np.float32:
+        cuts = np.append(_starts(groups), len(boxes))
+        ranges = np.stack([cuts[:-1], cuts[1:], np.zeros_like(cuts[1:])], 1)
+        index = np.arange(len(boxes))
+        stay = keep_greedily(np.ascontiguousarray(boxes), index, ranges, most, threshold)
+        if stay is not None:
+            return stay
+    table = table_of(boxes, offset)
 
     def clash(some: Array, others: Array, threshold: float = threshold) -> Array:
         overlap = table_overlaps(some, others, offset, gap=gap)
@@ -77,12 +85,7 @@ def suppress(
         one = partial(_adaptively, threshold=threshold, eta=eta, clash=clash)
         return _each_group(table, groups, most, one)
     if len(boxes) > 1 and most > 0 and (threshold > 0 or (threshold == 0 and not inclusive)):
-        if not (offset or inclusive):
-            if table.dtype == np.float32 and bool(np.isfinite(table).all()):
-                ends = np.append(_starts(groups)[1:], len(boxes))
-                stay = keep_greedily(np.ascontiguousarray(table), ends, most, threshold)
-                if stay is not None:
-                    return stay
+        if is_plain:
             clash = partial(overlap_more, threshold=threshold)
         pairs = _clashing(table, threshold, offset, groups, clash)
         if pairs is not None:

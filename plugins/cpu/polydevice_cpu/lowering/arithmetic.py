@@ -27,6 +27,7 @@ from polydevice_cpu.onednn.descriptor import (
 )
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import binary, prelu
+from polydevice_cpu.plan.array_steps.small import with_code
 from polydevice_cpu.plan.array_steps.start import writer
 from polydevice_cpu.plan.building.pending import Flow, Make, Operand, Packed, Pending
 from polydevice_cpu.plan.building.sight import AS_IS, Runs, Sight
@@ -340,7 +341,8 @@ def _by_numpy(builder: PlanBuilder, node: Node) -> bool:
             value = builder.in_layout(value, wanted)
         seen.append(value.view(sizes, steps))
     result = builder.new_dense(tuple(shape[axis] for axis in places), lead.dtype)
-    builder.emit(ArrayStep(node.name, node.type, write, seen, [result], writes=True))
+    start = with_code(node.op, write)
+    builder.emit(ArrayStep(node.name, node.type, start, seen, [result], writes=True))
     steps = row_major(result.shape)
     builder.set(target, result.view(shape, tuple(steps[n] for n in back)))
     return True

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from polydevice.dtype import ElementType
 from polydevice.ops.broadcast import Broadcast, BroadcastMode
 from polydevice_cpu.lower import lowers
-from polydevice_cpu.plan.step import copying
+from polydevice_cpu.plan.array_steps.small import copying
 
 if TYPE_CHECKING:
     from polydevice.node import Node

@@ -6,6 +6,7 @@ Between f32 and f16 it takes the processor's own instructions: 100,000 numbers 1
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +19,8 @@ from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitives import reorder
-from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, copying
+from polydevice_cpu.plan.array_steps.small import copying, with_code
+from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep
 from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
@@ -79,7 +81,8 @@ def _written(
     assert target.shape is not None
     result = builder.new_dense(target.shape.static, target.element_type.dtype)
     value = builder.array_value(source)
-    builder.emit(step(node.name, node.type, value, result))
+    made = step(node.name, node.type, value, result)
+    builder.emit(replace(made, start=with_code(node.op, made.start)))
     builder.set(target, result)
     return True
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.ops.gather import Gather
+from polydevice_cpu.algorithms.by_machine.rows import shares
+from polydevice_cpu.algorithms.by_machine.rows import taken as rows_taken
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn.descriptor import row_major
 from polydevice_cpu.ops.gather import gather
 from polydevice_cpu.plan.binding.context import Context
-from polydevice_cpu.plan.step import ArrayStep, Compute
+from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, ByMachine, Compute
+from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
     from polydevice.node import Node
@@ -78,10 +82,30 @@ def _copy(builder: PlanBuilder, node: Node) -> bool:
         places = builder.array_value(indices)
     inputs = [builder.array_value(source), places]
     result = builder.new_dense(target.shape.static, target.element_type.dtype)
-    start = partial(_start, op, at)
-    builder.emit(ArrayStep(node.name, node.type, start, inputs, [result], writes=True))
+    start, code = partial(_start, op, at), "numpy"
+    if _is_for_code(*inputs):
+        start, code = partial(_start_code, op, at), MACHINE_CODE
+    builder.emit(ArrayStep(node.name, node.type, start, inputs, [result], code, writes=True))
     builder.set(target, result)
     return True
+
+
+def _is_for_code(source: Value, indices: Value) -> bool:
+    """Whether machine code takes rows: of plain numbers, by numbers with a sign."""
+    is_plain = not source.dtype.hasobject and indices.dtype.kind == "i" and indices.is_dense
+    return is_plain and indices.dtype.itemsize in rows_taken.INDEX_BYTES and shares.is_there()
+
+
+def _start_code(op: Gather, axis: int, context: Context) -> Compute:
+    compute = _start(op, axis, context)
+
+    def prepare(values: Sequence[Value]) -> tuple[Any, bytes] | None:
+        source, indices, _ = values
+        least = -source.shape[axis] if op.negative_indices else 0
+        sizes = source.dtype.itemsize, indices.dtype.itemsize
+        return rows_taken.prepared(source.shape, axis, indices.elements, sizes, least)
+
+    return ByMachine(compute, prepare)
 
 
 SMALL_BYTES = 1 << 12

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
 from polydevice.ops.normalization import LRN, MVN, MVNV2, EpsMode, NormalizeL2
+from polydevice_cpu.algorithms.by_machine.rows import norms, shares
 from polydevice_cpu.implement import implements
 from polydevice_cpu.lower import lowers
+from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Attributes, Binary
 from polydevice_cpu.onednn.constants import Algorithm, Arg
 from polydevice_cpu.onednn.descriptor import Descriptor, channels_last_strides, row_major
@@ -21,7 +23,7 @@ from polydevice_cpu.onednn.primitives import layer_normalization, lrn
 from polydevice_cpu.ops.normalization import sum_of_squares
 from polydevice_cpu.passes.fuse_layer_norm import LayerNorm
 from polydevice_cpu.plan.binding.context import Context
-from polydevice_cpu.plan.step import ArrayStep, Compute, PrimitiveStep
+from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, ByMachine, Compute, PrimitiveStep
 from polydevice_cpu.plan.value import Value
 from polydevice_cpu.proof.claim import Claim, Link
 from polydevice_cpu.proof.proof import refusal
@@ -182,10 +184,28 @@ def lower_normalize_l2(builder: PlanBuilder, node: Node) -> bool:
     if value.dtype != np.float32:
         return False
     result = builder.new_dense(shape, value.dtype)
-    start = partial(_dividing_by_norms, op.eps, op.eps_mode is EpsMode.ADD)
-    builder.emit(ArrayStep(node.name, node.type, start, [value], [result], writes=True))
+    is_added, sizes = op.eps_mode is EpsMode.ADD, (math.prod(shape[:-1]), shape[-1])
+    if shares.is_there():
+        limits = (op.eps, 0.0) if is_added else (0.0, op.eps)
+        start, code = partial(_by_machine, limits, openmp.functions()[0]()), MACHINE_CODE
+    else:
+        start, code = partial(_dividing_by_norms, op.eps, is_added), "numpy"
+    seen = [each.view(sizes, row_major(sizes)) for each in (value, result)]
+    builder.emit(ArrayStep(node.name, node.type, start, seen[:1], seen[1:], code, writes=True))
     builder.set(node.output, result)
     return True
+
+
+def _by_machine(limits: tuple[float, float], threads: int, _: Context) -> Compute:
+    def write(x: Array, y: Array) -> tuple[()]:
+        norms.divide_by_norms(x, y, *limits, threads)
+        return ()
+
+    def prepare(values: Sequence[Value]) -> tuple[Any, bytes] | None:
+        is_shared = shares.shares_work(values[0].shape, threads)
+        return None if is_shared else norms.prepared(values[0].shape, *limits)
+
+    return ByMachine(write, prepare)
 
 
 def _dividing_by_norms(epsilon: float, added: bool, _: Context) -> Compute:

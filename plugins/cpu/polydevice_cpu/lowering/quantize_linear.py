@@ -1,4 +1,4 @@
-"""ByteFunction: results looked up in a table, two at a time where there are many."""
+"""ByteFunction: results looked up in a table, two at a time or 64 where there are many."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polydevice.dtype import Array
+from polydevice_cpu.algorithms.by_machine import byte_table
 from polydevice_cpu.lower import lowers
+from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor
 from polydevice_cpu.passes.integers.byte_functions import ByteFunction
 from polydevice_cpu.plan.binding.context import Context
-from polydevice_cpu.plan.step import ArrayStep, Compute
+from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, Compute
 
 if TYPE_CHECKING:
     from polydevice.node import Node
@@ -36,11 +38,16 @@ def lower_byte_function(builder: PlanBuilder, node: Node) -> bool:
     layout = Descriptor.strided(value.shape, value.strides, DATA_TYPES[table.dtype])
     result = builder.new(layout)
     source, target = (each.view((each.elements,), (1,)) for each in (value, result))
-    if value.elements < _MANY:
+    implementation = "numpy"
+    if byte_table.is_there():
+        start = partial(_by_machine, np.ascontiguousarray(table), openmp.functions()[0]())
+        implementation = MACHINE_CODE
+    elif value.elements < _MANY:
         start = partial(_one_by_one, table)
     else:
         start = partial(_in_pairs, builder.derived(table, "pairs", _pairs))
-    builder.emit(ArrayStep(node.name, node.type, start, [source], [target], writes=True))
+    step = ArrayStep(node.name, node.type, start, [source], [target], implementation, writes=True)
+    builder.emit(step)
     builder.set(node.output, result)
     return True
 
@@ -50,6 +57,14 @@ def _pairs(table: Array) -> Array:
     single = table.view(np.uint8).astype(np.uint16)
     result: Array = (single[np.newaxis, :] | single[:, np.newaxis] << 8).reshape(-1)
     return result
+
+
+def _by_machine(table: Array, threads: int, _: Context) -> Compute:
+    def compute(x: Array, result: Array) -> tuple[()]:
+        byte_table.look_up(x, table, result, threads)
+        return ()
+
+    return compute
 
 
 def _one_by_one(table: Array, _: Context) -> Compute:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +13,9 @@ from polydevice.ops import reduce
 from polydevice.ops.op import Op
 from polydevice.shape import normalize_axis
 from polydevice.symbolic_size import is_symbolic
-from polydevice_cpu.algorithms.by_machine.short_rows import extremes
+from polydevice_cpu.algorithms.by_machine.rows import shares
+from polydevice_cpu.algorithms.by_machine.rows import sums as row_sums
+from polydevice_cpu.algorithms.by_machine.rows.short_rows import extremes
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.lowering.matmul import multiplied_along
 from polydevice_cpu.onednn.attributes import Attributes
@@ -22,7 +24,7 @@ from polydevice_cpu.onednn.descriptor import Descriptor, row_major
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import pooling, reduction
 from polydevice_cpu.plan.binding.context import Context
-from polydevice_cpu.plan.step import ArrayStep, Compute, PrimitiveStep
+from polydevice_cpu.plan.step import ArrayStep, ByMachine, Compute, PrimitiveStep
 from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
@@ -62,6 +64,9 @@ _ROW_NS: dict[np.ufunc, int] = {np.add: 16, np.multiply: 16, np.maximum: 78, np.
 """What `reduce` takes for a short row; a position takes 500."""
 
 
+_NUMBERS = ElementType.f32, ElementType.i32, ElementType.i64
+"""Types of which one element is its own sum, mean and maximum; others than f32 are else NumPy's."""
+
 BEHIND = 16
 """From so many elements behind the reduced axes on, pooling and products read them side by side,
 longer axes than `COLUMNS` from two elements on."""
@@ -69,15 +74,13 @@ longer axes than `COLUMNS` from two elements on."""
 
 @lowers(*_UFUNCS)
 def lower_reduce(builder: PlanBuilder, node: Node) -> bool:
-    """Reduce f32 values along constant axes."""
+    """Reduce f32 values along constant axes, and drop axes of one element of others."""
     op = node.operation(reduce.Reduction)
     source, axes_port = node.inputs
     axes_array = axes_port.desc.constant
-    if source.element_type is not ElementType.f32 or axes_array is None:
+    if axes_array is None or not source.desc.is_static or source.element_type not in _NUMBERS:
         return False
     value = builder.value(source)
-    if not value.in_reach:
-        return False
     rank = len(value.shape)
     axes = {normalize_axis(int(axis), rank) for axis in axes_array.reshape(-1)}
     if not axes:
@@ -86,6 +89,8 @@ def lower_reduce(builder: PlanBuilder, node: Node) -> bool:
     if kept == value.shape:
         builder.set(node.outputs[0], value if op.keep_dims else _dropped(builder, value, axes))
         return True
+    if source.element_type is not ElementType.f32 or not value.in_reach:
+        return False
     result = _as_pooling(builder, node, value, axes, kept) or _in_memory_order(
         builder, node, value, axes
     )
@@ -243,11 +248,25 @@ def _as_rows(
             np.divide(y, count, out=y)
         return ()
 
+    def prepare(values: Sequence[Value]) -> tuple[Any, bytes] | None:
+        shape = values[0].shape
+        count, rows = shape[-1], math.prod(shape[:-1])
+        if not 0 < count * rows <= FEW:
+            return None
+        return row_sums.prepared(rows, count, 1 / count if is_mean else 1.0)
+
+    has_code = is_last and ufunc is np.add and shares.is_there()
+    computed = ByMachine(write, prepare) if has_code else write
+
     def start(_: Context) -> Compute:
-        return write
+        return computed
 
     builder.emit(ArrayStep(node.name, node.type, start, [seen], [target], writes=True))
     return result
+
+
+FEW = 1 << 16
+"""Elements of rows up to which they are added up in one call with primitives."""
 
 
 def _as_reduction(

@@ -246,3 +246,13 @@ def library() -> Library | None:
 def absence() -> str:
     """Return why there is no oneDNN library, with the fix; empty when there is one."""
     return _load()[1]
+
+
+def has_instructions(bits: int) -> bool:
+    """Whether oneDNN uses all of an instruction set, which `ONEDNN_MAX_CPU_ISA` may forbid it.
+
+    Args:
+        bits: as oneDNN numbers it.
+    """
+    loaded = library()
+    return loaded is not None and loaded.value("get_effective_cpu_isa") & bits == bits

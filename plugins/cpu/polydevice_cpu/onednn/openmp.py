@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 from polydevice_cpu.onednn.library import library
 
@@ -109,6 +110,33 @@ def _send_workers(count: int) -> int:
     parallel.argtypes, parallel.restype = [_BODY, c.c_void_p, c.c_uint, c.c_uint], None
     parallel(_BODY(send), None, count, 0)
     return core
+
+
+def in_parallel(function: Any, told: bytes, count: int) -> bool:
+    """Call machine code with the same address in so many threads; False where nothing does that.
+
+    Args:
+        function: what takes an address, and gives each thread something else to do by itself.
+        told: what lies there.
+        count: how many threads, the calling one being one of them.
+    """
+    parallel = _parallel_function()
+    if parallel is None:
+        return False
+    parallel(function, told, count, 0)
+    return True
+
+
+@lru_cache(maxsize=1)
+def _parallel_function() -> Callable[..., None] | None:
+    try:
+        parallel = None if (runtime := _runtime()) is None else runtime["GOMP_parallel"]
+    except AttributeError:
+        return None
+    if parallel is not None:
+        parallel.argtypes = [c.c_void_p, c.c_char_p, c.c_uint, c.c_uint]
+        parallel.restype = None
+    return parallel
 
 
 def _allow(cores: set[int]) -> bool:

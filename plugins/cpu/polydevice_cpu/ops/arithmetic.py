@@ -55,7 +55,7 @@ def in_place(op: type[BinaryPointwise], function: np.ufunc) -> None:
     def write(op: BinaryPointwise, a: Array, b: Array, result: Array) -> None:
         a, b = aligned(op, a, b)
         if result.size < MANY or not _is_narrow(a, b, result):
-            function(a, b, out=result)
+            function(*_repeated(a, b, result), out=result)
             return
         for column in range(result.shape[-1]):
             left, right = (each[..., column % each.shape[-1]] for each in (a, b))
@@ -66,6 +66,27 @@ MANY, NARROW, LONG = 4096, 4, 64
 """From so many results on columns are computed one by one where there are no more than so many, and
 at least so many rows, which one of the inputs repeats: [256, 1, 3] - [1, 256, 3] takes 145 instead
 of 630 us, as NumPy goes from row to row."""
+
+
+_WIDE = {8: np.float64, 16: np.complex128}
+"""Types of elements that as many bytes as a row of 2 or 4 floats are copied as."""
+
+
+def _repeated(a: Array, b: Array, result: Array) -> tuple[Array, Array]:
+    """Both inputs; of two, one that repeats its short rows within the other's is repeated first.
+
+    [96, 1, 1, 2] + [1, 7, 7, 2] take 8 instead of 45 us, as rows of 98 are added then.
+    """
+    kind = _WIDE.get(result.shape[-1] * result.itemsize) if result.ndim > 1 else None
+    if kind is None or result.size < MANY // 4 or not result.flags.c_contiguous:
+        return a, b
+    for one, other in ((a, b), (b, a)):
+        if min(one.ndim, other.ndim) < 2 or other.shape[-2:] != result.shape[-2:]:
+            continue
+        if one.shape[-1] == result.shape[-1] and one.shape[-2] == 1 and one.flags.c_contiguous:
+            np.copyto(result.view(kind), one.view(kind))
+            return (result, b) if one is a else (a, result)
+    return a, b
 
 
 def _is_narrow(a: Array, b: Array, result: Array) -> bool:

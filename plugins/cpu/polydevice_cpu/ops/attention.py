@@ -9,6 +9,7 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.ops.attention import ScaledDotProductAttention
 from polydevice_cpu.algorithms.precision import narrow, widen
+from polydevice_cpu.algorithms.product import product
 from polydevice_cpu.implement import implements
 
 
@@ -26,7 +27,7 @@ def scaled_dot_product_attention(
         if len(optional) > 1
         else q.dtype.type(1 / math.sqrt(max(q.shape[-1], 1)))
     )
-    scores = np.matmul(q * scale, k.swapaxes(-1, -2))
+    scores = product(q * scale, k.swapaxes(-1, -2))
     if op.causal:
         hidden = np.arange(k.shape[-2]) > np.arange(q.shape[-2])[:, np.newaxis]
         scores = np.where(hidden, -np.inf, scores)
@@ -41,4 +42,4 @@ def scaled_dot_product_attention(
     weights = np.exp(scores - largest)
     total = weights.sum(axis=-1, keepdims=True)
     weights /= total if sink is None else total + np.exp(sink - largest)
-    return narrow(np.matmul(weights, v), query.dtype)
+    return narrow(product(weights, v), query.dtype)

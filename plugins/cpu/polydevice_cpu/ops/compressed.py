@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from polydevice.dtype import Array
+from polydevice_cpu.algorithms.product import product
 from polydevice_cpu.implement import implements
 from polydevice_cpu.ops.recurrent import sequence
 from polydevice_cpu.passes.integers.compressed import CompressedMatMul
@@ -26,7 +27,7 @@ def compressed_matmul(op: CompressedMatMul, x: Array, q: Array, scales: Array) -
         matrix -= center
         parted = matrix.reshape(len(matrix), -1, block)
         parted *= scales[some, :, None]
-        result[..., some] = x @ matrix.T
+        result[..., some] = product(x, matrix.T)
     return result
 
 

@@ -25,6 +25,7 @@ from polydevice.ops.window import Window
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc, desc_of
 from polydevice_cpu.algorithms.precision import narrow, product_type
+from polydevice_cpu.algorithms.product import product
 from polydevice_cpu.implement import implements
 
 COLUMN_BYTES = 32 << 20
@@ -136,9 +137,9 @@ def _by_patches(data: Array, weights: Array, window: Window, output: Sequence[in
             stops = (slice(first, first + rows), *(slice(None),) * (rank - 1))
             block = patches[image : image + images][_last(stops)]
             columns = block.reshape(*block.shape[:2], matrix.shape[2], -1)
-            product = np.matmul(matrix, columns)
+            total = product(matrix, columns)
             place = result[image : image + images, :, :, first : first + rows]
-            place[...] = product.reshape(place.shape)
+            place[...] = total.reshape(place.shape)
     return result
 
 
@@ -170,7 +171,7 @@ def convolution_backprop_data(
     if data.size:
         for position, part in taps(window, sizes):
             matrix = weights[_last(position)].swapaxes(1, 2)
-            spread[_last(part)] += np.matmul(matrix, data).reshape(
+            spread[_last(part)] += product(matrix, data).reshape(
                 x.shape[0], groups, per_group, *sizes
             )
     kept = tuple(slice(b, b + o) for b, o in zip(begin, output[2:], strict=True))

@@ -16,6 +16,7 @@ from polydevice.ops.convolution_special import (
 from polydevice.ops.window import PadType, Window
 from polydevice_cpu.algorithms.by_machine.sampling import FAR, sample
 from polydevice_cpu.algorithms.precision import narrow, widen
+from polydevice_cpu.algorithms.product import product
 from polydevice_cpu.implement import implements
 from polydevice_cpu.ops.convolution import COLUMN_BYTES, convolution, pad
 
@@ -58,8 +59,8 @@ def deformable_convolution(
                 sampled *= factors[image, :, np.newaxis, :, part]
             # [deformable, channels of one, taps, rows, columns] -> one matrix per group
             stacked = sampled.reshape(groups, matrix.shape[2], -1)
-            product = np.matmul(matrix, stacked)
-            result[image, :, part] = product.reshape(w.shape[0], -1, columns)
+            total = product(matrix, stacked)
+            result[image, :, part] = total.reshape(w.shape[0], -1, columns)
     return narrow(result, x.dtype)
 
 

@@ -12,7 +12,7 @@ from polydevice.dtype import Array
 from polydevice.errors import InferenceError
 from polydevice.ops.grid_sample import GridMode, GridPadding, GridSample
 from polydevice.ops.resampling import cubic_weights
-from polydevice_cpu.algorithms.by_machine.sampling import FAR, sample
+from polydevice_cpu.algorithms.by_machine.sampling import FAR, Along, sample_pairs
 from polydevice_cpu.implement import implements
 
 Taps = tuple[Array, Array]
@@ -82,18 +82,21 @@ def _sampled(op: GridSample, x: Array, points: Array) -> Array | None:
     """Return [batch, channels, points] of images, by machine code; None where there is none."""
     if op.padding_mode is GridPadding.REFLECTION:
         return None
-    across, down = (
-        _positions(op, points[:, axis], size).reshape(len(x), -1)
-        for axis, size in enumerate((x.shape[3], x.shape[2]))
-    )
-    if op.padding_mode is GridPadding.BORDER:
-        for at, size in ((across, x.shape[3]), (down, x.shape[2])):
-            np.fmax(np.fmin(at, np.float32(size - 1), out=at), np.float32(0), out=at)
-    sampled = sample(np.ascontiguousarray(x, np.float32), across, down)
+    across, down = (_along(op, size) for size in (x.shape[3], x.shape[2]))
+    images = np.ascontiguousarray(x, np.float32)
+    sampled = sample_pairs(images, points.reshape(len(x), -1, 2), across, down)
     if op.padding_mode is GridPadding.BORDER and sampled is not None and sampled.size:
         # At the first element the next one counts nothing, which infinities must not tell.
         return None if np.isnan(sampled.max()) else sampled
     return sampled
+
+
+def _along(op: GridSample, size: int) -> Along:
+    """How positions along an axis follow from -1 to 1."""
+    times = (size - 1) / 2 if op.align_corners else size / 2
+    if op.padding_mode is GridPadding.BORDER:
+        return Along(times, (size - 1) / 2, 0, size - 1)
+    return Along(times, (size - 1) / 2)
 
 
 def _positions(op: GridSample, at: Array, size: int) -> Array:

@@ -10,6 +10,7 @@ from polydevice.dtype import Array
 from polydevice.errors import InferenceError
 from polydevice.ops.matmul import Einsum, GroupedMatMul, MatMul
 from polydevice_cpu.algorithms.precision import narrow, product_type
+from polydevice_cpu.algorithms.product import product
 from polydevice_cpu.implement import implements
 
 
@@ -23,7 +24,7 @@ def matmul(op: MatMul, a: Array, b: Array) -> Array:
         b = b.swapaxes(-1, -2)
     kind = product_type(a, b, a.shape[-1])
     return _wrapped(
-        np.asarray(np.matmul(a.astype(kind, copy=False), b.astype(kind, copy=False))), dtype
+        np.asarray(product(a.astype(kind, copy=False), b.astype(kind, copy=False))), dtype
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -20,6 +21,8 @@ from polydevice.ops.nms import (
     SortResult,
 )
 from polydevice_cpu.algorithms.boxes import by_score, overlaps
+from polydevice_cpu.algorithms.by_machine.greedy import keep_greedily
+from polydevice_cpu.algorithms.by_machine.rows.best import NONE, ranked
 from polydevice_cpu.algorithms.ranking import Ranking
 from polydevice_cpu.algorithms.rotated_boxes import rotated_overlaps
 from polydevice_cpu.algorithms.suppression import suppress
@@ -98,6 +101,54 @@ def _non_max_suppression(
         return _each_class(scores, select, descending=descending)
     batches, classes, number = scores.shape
     rows = scores.astype(np.float32, copy=False).reshape(batches * classes, number)
+    found = _selected_at_once(encoding, boxes, rows, (limit, iou, least)) if limit else None
+    if found is None:
+        found = _selected(encoding, boxes, rows, (limit, iou, least))
+    return _sorted(found, rows, classes, descending=descending)
+
+
+def _selected_at_once(
+    encoding: BoxEncoding, boxes: Array, rows: Array, limits: tuple[int, float, float]
+) -> Array | None:
+    """Return rows and boxes [n, 2] that stay, by machine code; None where there is none for it."""
+    limit, iou, least = limits
+    (images, number), of_image = boxes.shape[:2], len(rows) // max(len(boxes), 1)
+    if not rows.size or math.isnan(least) or not iou >= 0:
+        return None
+    corners = np.ascontiguousarray(_corners(boxes, encoding))
+    rows = np.ascontiguousarray(rows)
+    for count in sorted({min(times * limit, number) for times in (2, 8)}):
+        index = ranked(rows, count, descending=True, above=least)
+        if index is None:
+            return None
+        groups = _groups(images, of_image, number, count)
+        kept = keep_greedily(corners.reshape(-1, 4), index.reshape(-1), groups, limit, iou)
+        if kept is None:
+            return None
+        table = np.empty((len(kept), 2), np.int64)
+        np.floor_divide(kept, count, out=table[:, 0])
+        if count < number:  # others behind those ranked may stay
+            lacks = np.bincount(table[:, 0], minlength=len(rows)) < limit
+            if (index[lacks, -1] != NONE).any():
+                continue
+        index.reshape(-1).take(kept, out=table[:, 1])
+        return table
+    return None
+
+
+@functools.lru_cache(maxsize=16)
+def _groups(images: int, classes: int, number: int, count: int) -> Array:
+    """What `keep_greedily` looks at together: `count` indices each, into the boxes of an image."""
+    starts = np.arange(images * classes) * count
+    return np.stack([starts, starts + count, np.arange(images).repeat(classes) * number], 1)
+
+
+def _selected(
+    encoding: BoxEncoding, boxes: Array, rows: Array, limits: tuple[int, float, float]
+) -> Array:
+    """Return rows and boxes [n, 2] that stay."""
+    limit, iou, least = limits
+    batches, number, classes = *boxes.shape[:2], len(rows) // max(len(boxes), 1)
     found = [np.zeros((0, 2), np.int64)]
     above = np.flatnonzero(rows > least)
     ends = above.searchsorted(np.arange(1, len(rows) + 1) * number)
@@ -121,7 +172,7 @@ def _non_max_suppression(
         if left.size:
             table = table[~np.isin(table[:, 0], left)]
         found.append(table)
-    return _sorted(np.concatenate(found), rows, classes, descending=descending)
+    return np.concatenate(found)
 
 
 def _unfinished(rows: Array, cut: Array, kept: Array, limit: int) -> Array:

@@ -23,6 +23,7 @@ from polydevice.ops.recurrent import (
     RNNSequence,
 )
 from polydevice_cpu.algorithms.precision import narrow, widen
+from polydevice_cpu.algorithms.product import product
 from polydevice_cpu.implement import implements
 
 Function = Callable[[Array, Array], object]
@@ -122,7 +123,7 @@ def _lstm(op: LSTMCell | LSTMSequence, r: Array, peepholes: Array | None) -> Ste
     pass_gates = lstm_gates(op, peepholes)
 
     def step(projected: Array, states: States) -> States:
-        total = r @ states[0]
+        total = product(r, states[0])
         total += projected
         return pass_gates(total, states[1:])
 
@@ -143,14 +144,14 @@ def _gru(op: GRUCell | GRUSequence, r: Array, after: Array | None) -> Step:
 
     def step(projected: Array, states: States) -> States:
         (h,) = states
-        both = gates @ h
+        both = product(gates, h)
         both += projected[: 2 * n]
         gate(both, both)
         z, reset = both[:n], both[n:]
         if after is None:
-            new = recurrent @ (reset * h)
+            new = product(recurrent, reset * h)
         else:
-            new = recurrent @ h
+            new = product(recurrent, h)
             new += after
             new *= reset
         new += projected[2 * n :]
@@ -166,7 +167,7 @@ def _rnn(op: RNNCell | RNNSequence, r: Array) -> Step:
     (function,) = _functions(op)
 
     def step(projected: Array, states: States) -> States:
-        total = r @ states[0]
+        total = product(r, states[0])
         total += projected
         function(total, total)
         return (total,)
@@ -181,7 +182,7 @@ def _steps(op: Recurrent, x: Array, weights: Sequence[Array]) -> tuple[Array, St
     w, r, *more = weights
     steps, batch, size = x.shape
     bias = more[0] if more else np.zeros(op.bias_gates * op.hidden_size, x.dtype)
-    rows = x.reshape(steps * batch, size) @ w.T
+    rows = product(x.reshape(steps * batch, size), w.T)
     rows += bias[: len(w)]
     projected = np.ascontiguousarray(rows.reshape(steps, batch, len(w)).swapaxes(1, 2))
     if isinstance(op, (LSTMCell, LSTMSequence)):

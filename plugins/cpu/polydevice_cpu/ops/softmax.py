@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import math
 
 import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.ops.softmax import LogSoftmax, SoftMax
-from polydevice_cpu.algorithms.by_machine.short_rows import extremes
+from polydevice_cpu.algorithms.by_machine.rows import shares
+from polydevice_cpu.algorithms.by_machine.rows.short_rows import extremes
 from polydevice_cpu.algorithms.precision import narrow, widen
 from polydevice_cpu.implement import implements
 
@@ -32,6 +34,12 @@ reduction along an axis, however short."""
 @implements(SoftMax)
 def softmax(op: SoftMax, x: Array) -> Array:
     """The largest term is 1, so that the sum is at least 1."""
+    if x.dtype == np.float32 and x.ndim:
+        result, axis = np.empty(x.shape, x.dtype), op.axis % x.ndim
+        sizes = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
+        source = np.ascontiguousarray(x).reshape(sizes)
+        if shares.softmax(source, result.reshape(sizes)):
+            return result
     if x.ndim and 1 < x.shape[op.axis] <= FEW_TERMS:
         return narrow(_softmax_of_few(np.moveaxis(widen(x), op.axis, -1), op.axis), x.dtype)
     y = np.exp(_shifted(x, op.axis))
@@ -57,6 +65,12 @@ def _softmax_of_few(x: Array, axis: int) -> Array:
 @implements(LogSoftmax)
 def log_softmax(op: LogSoftmax, x: Array) -> Array:
     """Compute in the shifted domain, where the largest term is 0."""
+    if x.dtype == np.float32 and x.ndim and op.axis in (-1, x.ndim - 1):
+        result = np.empty(x.shape, x.dtype)
+        sizes = math.prod(x.shape[:-1]), x.shape[-1], 1
+        source = np.ascontiguousarray(x).reshape(sizes)
+        if shares.softmax(source, result.reshape(sizes), logarithm=True):
+            return result
     y = _shifted(x, op.axis)
     total: Array = np.exp(y).sum(axis=op.axis, keepdims=True)
     y -= np.log(total, out=total)

@@ -18,6 +18,7 @@ from polydevice.ops.scatter import ScatterElementsUpdate
 from polydevice.rewrites import Wishes
 from polydevice.rewrites.facts import is_known, numbers_of, rank_of
 from polydevice.rewrites.recognise.activation import RECOGNISED
+from polydevice_cpu.algorithms.by_machine import byte_table
 from polydevice_cpu.passes.grouped_convolution import GROUPED
 from polydevice_cpu.passes.transposed_convolution import FEW_RESULTS
 from polydevice_cpu.passes.whole_rows import ROWS_PUT, ROWS_TAKEN
@@ -78,6 +79,7 @@ def cpu_wishes(*, integers: bool, prepare: Callable[[Network], None]) -> Wishes:
             NormalizeL2: _is_last,
         },
         integers=integers,
+        exact=byte_table.is_there(),
         collect=True,
         prepare=prepare,
     )

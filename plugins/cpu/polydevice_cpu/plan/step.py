@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from polydevice.dtype import Array
 from polydevice_cpu.algorithms.by_machine.code import Code
@@ -21,6 +19,24 @@ MACHINE_CODE = "polydevice:avx512"
 
 Compute = Callable[..., Array | Sequence[Array]]
 """``f(*inputs)`` returns the output or a sequence of them; it never writes its inputs."""
+
+
+@dataclass(frozen=True)
+class ByMachine:
+    """A `Compute` that machine code alone is, which runs with primitives beside it in one call.
+
+    Attributes:
+        compute: what calls it.
+        prepare: returns, for inputs and outputs, the function and what it is told: the addresses
+            of all of them come first. None where `compute` is called.
+    """
+
+    compute: Compute
+    prepare: Callable[[Sequence[Value]], tuple[Any, bytes] | None]
+
+    def __call__(self, *arrays: Array) -> Array | Sequence[Array]:
+        """Compute."""
+        return self.compute(*arrays)
 
 
 def outputs_of(computed: Array | Sequence[Array]) -> Sequence[Array]:
@@ -177,16 +193,6 @@ class ArrayStep:
     def values(self) -> list[Value]:
         """Everything the step touches."""
         return [*self.inputs, *self.outputs]
-
-
-def copying(name: str, type_: str, source: Value, target: Value) -> ArrayStep:
-    """Return a step that copies a value to another, repeated and converted as NumPy does."""
-    return ArrayStep(name, type_, lambda _: _copy, [source], [target], writes=True)
-
-
-def _copy(source: Array, target: Array) -> tuple[()]:
-    np.copyto(target, source, casting="unsafe")
-    return ()
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 
 import numpy as np
 
@@ -16,38 +17,32 @@ LIMIT = 1 << 22
 """Pairs of boxes that it looks at, in the worst case, at 0.3 ns each. Where none of many boxes
 overlaps another, those that are close are found sooner."""
 
-_ARGUMENTS = np.dtype(
-    [
-        ("table", np.uint64),
-        ("table_row_bytes", np.int64),
-        ("ends", np.uint64),
-        *((name, np.int64) for name in ("groups", "most")),
-        ("judges", np.uint64),
-        ("judges_row_bytes", np.int64),
-        ("kept", np.uint64),
-        ("threshold", np.float32),
-    ],
-    align=True,
-)
+_ARGUMENTS = struct.Struct("@PPP nn P n P f").pack
+"""Boxes, indices, groups and how many there are, how many stay of each at most, judges and bytes
+between their rows, those that stay, and the threshold."""
 
-# size_t loop(_ARGUMENTS* rdi): how many stay. rsi: number of a box; rcx: where its group ends;
-# rdx: how many of the group stay; ymm0 to ymm4: the box's corners and area; r8: judges, which are
-# boxes that stay, r9 of them left. Those that are no numbers yet overlap nothing.
+# size_t loop(_ARGUMENTS* rdi): how many stay; -1 where one has no finite area. rsi: the number of
+# an index; rcx: where its group ends; r12: the group's first box; rdx: how many of the group stay;
+# ymm0 to ymm4: the box's corners and area; r8: judges, which are boxes that stay, r9 of them left.
+# Those that are no numbers yet overlap nothing.
 _KEEP = bytes.fromhex(
     "f30f1efa5355415441554156"  # endbr64; push rbx; push rbp; push r12; push r13; push r14
-    "41574c8b274c8b6f08"  # push r15; mov r12, [rdi]; mov r13, [rdi+8]
-    "4c8b77284c8b7f304c8b5f38"  # mov r14, [rdi+40]; mov r15, [rdi+48]; mov r11, [rdi+56]
+    "41574c8b6f084c8b7728"  # push r15; mov r13, [rdi+8]; mov r14, [rdi+40]
+    "4c8b7f304c8b5f38"  # mov r15, [rdi+48]; mov r11, [rdi+56]
     "c4627d187740c4410457ff"  # vbroadcastss ymm14, [rdi+64]; vxorps ymm15, ymm15, ymm15
     "c4411576ed4b8d2c7f31c0"  # vpcmpeqd ymm13, ymm13, ymm13; lea rbp, [r15+r15*2]; xor eax, eax
-    "31f6"  # xor esi, esi
-    "48837f18000f84e9000000"  # group: cmp qword ptr [rdi+24], 0; je end
-    "488b4f10488b094883471008"  # mov rcx, [rdi+16]; mov rcx, [rcx]; add qword ptr [rdi+16], 8
-    "48ff4f1831d2"  # dec qword ptr [rdi+24]; xor edx, edx
-    "4839ce73de483b5720"  # box: cmp rsi, rcx; jae group; cmp rdx, [rdi+32]
-    "0f83c00000004d8d04b4c4c27d1800"  # jae skip; lea r8, [r12+rsi*4]; vbroadcastss ymm0, [r8]
-    "c4827d180c284f8d0c68"  # vbroadcastss ymm1, [r8+r13]; lea r9, [r8+r13*2]
-    "c4c27d1811c4827d181c29"  # vbroadcastss ymm2, [r9]; vbroadcastss ymm3, [r9+r13]
-    "c4827d1824a84d89f04989d1"  # vbroadcastss ymm4, [r8+r13*4]; mov r8, r14; mov r9, rdx
+    "48ff4f180f8823010000488b4f10"  # group: dec qword ptr [rdi+24]; js end; mov rcx, [rdi+16]
+    "4883471018488b314c8b6110"  # add qword ptr [rdi+16], 24; mov rsi, [rcx]; mov r12, [rcx+16]
+    "488b490849c1e4044c032731d2"  # mov rcx, [rcx+8]; shl r12, 4; add r12, [rdi]; xor edx, edx
+    "4839ce73d4483b572073ce"  # box: cmp rsi, rcx; jae group; cmp rdx, [rdi+32]; jae group
+    "4d8b44f50041b9ffffffff4d39c874be"  # mov r8, [r13+rsi*8]; mov r9d, -1; cmp r8, r9; je group
+    "49c1e0044d01e0c4c1781028"  # shl r8, 4; add r8, r12; vmovups xmm5, [r8]
+    "c4e37904f54ec5c85cf5"  # vpermilps xmm6, xmm5, 0x4e; vsubps xmm6, xmm6, xmm5
+    "c5fa16fec5ca59f7"  # vmovshdup xmm7, xmm6; vmulss xmm6, xmm6, xmm7
+    "c5ca5cfec5f82eff0f8ab8000000"  # vsubss xmm7, xmm6, xmm6; vucomiss xmm7, xmm7; jp odd
+    "c4c27d1800c4c27d184804"  # vbroadcastss ymm0, [r8]; vbroadcastss ymm1, [r8+4]
+    "c4c27d185008c4c27d18580c"  # vbroadcastss ymm2, [r8+8]; vbroadcastss ymm3, [r8+12]
+    "c4e27d18e64d89f04989d1"  # vbroadcastss ymm4, xmm6; mov r8, r14; mov r9, rdx
     "4d85c97e53c4816c5d2c78"  # judge: test r9, r9; jle keep; vminps ymm5, ymm2, [r8+r15*2]
     "c4c17c5f30c5d45cee"  # vmaxps ymm6, ymm0, [r8]; vsubps ymm5, ymm5, ymm6
     "c4c1545fefc4c1645d3428"  # vmaxps ymm5, ymm5, ymm15; vminps ymm6, ymm3, [r8+rbp]
@@ -63,38 +58,42 @@ _KEEP = bytes.fromhex(
     "c4817a111478c4c17a111c28"  # vmovss [r8+r15*2], xmm2; vmovss [r8+rbp], xmm3
     "c4817a1124b8498934c348ffc0"  # vmovss [r8+r15*4], xmm4; mov [r11+rax*8], rsi; inc rax
     "48ffc2"  # inc rdx
-    "48ffc6e931ffffff"  # next: inc rsi; jmp box
-    "4889cee90cffffff"  # skip: mov rsi, rcx; jmp group
+    "48ffc6e901ffffff"  # next: inc rsi; jmp box
+    "48c7c0ffffffff"  # odd: mov rax, -1
     "c5f877415f415e415d415c5d"  # end: vzeroupper; pop r15; pop r14; pop r13; pop r12; pop rbp
     "5bc3"  # pop rbx; ret
 )
 
 
-def keep_greedily(table: Array, ends: Array, most: int, threshold: float) -> Array | None:
-    """Return [kept], ascending: numbers of the boxes that no better one of their group removes.
+def keep_greedily(
+    boxes: Array, index: Array, groups: Array, most: int, threshold: float
+) -> Array | None:
+    """Return [kept], ascending: numbers of the indices whose box no better one of a group removes.
 
     Args:
-        table: [5, n], f32, row-major, finite: corners and areas, the best of each group first.
-        ends: [groups], i64: where each group of boxes ends.
+        boxes: [n, 4], f32, row-major: corners.
+        index: [m], i64: boxes, the best of each group first; behind 2^32 - 1 are none.
+        groups: [groups, 3], i64: numbers of the first index and of the one behind the last, and a
+            box that indices count from.
         most: how many to keep of each group.
-        threshold: of intersection over union, from which on the worse box goes; 0 or more.
+        threshold: of intersection over union, above which the worse box goes; 0 or more.
 
     Returns:
-        None where the processor cannot, or other ways take less time.
+        None where the processor cannot, a box has no finite area, or other ways take less time.
     """
     function = function_of(_KEEP) if "avx2" in processor_flags() else None
-    count = table.shape[1]
-    sizes = np.diff(ends, prepend=0)
-    longest = min(int(sizes.max()), most)
+    sizes = groups[:, 1] - groups[:, 0]
+    longest = min(int(sizes.max(initial=0)), most)
     if function is None or float((sizes * np.minimum(sizes, most)).sum()) > LIMIT:
         return None
     width = longest + _AT_ONCE
-    judges, kept = np.empty((5, width), np.float32), np.empty(count, np.int64)
-    arguments = np.array(
-        (
-            *(address_of(table), table.strides[0], address_of(ends), len(ends), most),
-            *(address_of(judges), judges.strides[0], address_of(kept), threshold),
-        ),
-        _ARGUMENTS,
-    )
-    return kept[: function(ctypes.c_void_p(address_of(arguments)))]
+    judges, kept = np.empty(5 * width, np.float32), np.empty(len(index), np.int64)
+    count = ctypes.c_ssize_t(
+        function(
+            _ARGUMENTS(
+                *(address_of(boxes), address_of(index), address_of(groups), len(groups), most),
+                *(address_of(judges), 4 * width, address_of(kept), threshold),
+            )
+        )
+    ).value
+    return None if count < 0 else kept[:count]

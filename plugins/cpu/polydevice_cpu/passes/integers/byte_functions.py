@@ -16,13 +16,14 @@ from polydevice.ops.quantize_linear import DequantizeLinear, QuantizeLinear
 from polydevice.rewrites.integers.quantised import quantised, quantiser
 from polydevice.rewrites.pattern import Replacements
 from polydevice.tensor import TensorDesc
+from polydevice_cpu.algorithms.by_machine import byte_table
 from polydevice_cpu.lower import find_lowering
 
-_ROUNDINGS = 4
+_ROUNDINGS, _FEW_ROUNDINGS = 4, 2
 """With so many a chain takes longer than a look: 0.2 ns for each element and rounding.
 
 Behind each is a primitive; a look takes 0.4 ns where elements are looked up in pairs, 0.75 else
-(one thread, EPYC). Functions that are left to NumPy take 4 ns and more.
+(one thread, EPYC), by machine code 0.05. Functions that are left to NumPy take 4 ns and more.
 """
 
 
@@ -66,13 +67,14 @@ def byte_functions(network: Network) -> None:
     included: nothing changes. Such is the GELU that ONNX Runtime's tools quantise, in six steps.
     """
     known: dict[Port, _Function] = {}
+    roundings = _FEW_ROUNDINGS if byte_table.is_there() else _ROUNDINGS
     replacements = Replacements()
     for node in network.nodes():
         function = _function(node, known, network.evaluate)
         if function is None:
             continue
         known[node.output] = function
-        pays = function.slow or function.roundings >= _ROUNDINGS
+        pays = function.slow or function.roundings >= roundings
         if pays and isinstance(node.op, QuantizeLinear):
             table = constant(f"{node.name}/table", function.table).output
             made = replacements.put_node(node, ByteFunction(), [function.source, table])

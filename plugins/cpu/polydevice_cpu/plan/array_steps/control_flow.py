@@ -22,6 +22,7 @@ from polydevice.ops.control_flow import (
 )
 from polydevice.shape import Shape, normalize_axis
 from polydevice.tensor import TensorDesc, desc_of
+from polydevice_cpu.plan.array_steps.bags import bags_of
 from polydevice_cpu.plan.array_steps.start import starts
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.rounds import Rounds
@@ -73,11 +74,17 @@ def start_if(op: If) -> Start:
 @starts(TensorIterator, Loop)
 def start_iteration(op: Iteration) -> Start:
     """Run the body once per iteration; carried values never leave the arrays they are in."""
+    bags = bags_of(op)
 
     def start(context: Context) -> Compute:
         plans = _request_plans(op.body, context)
 
         def compute(*inputs: Array) -> list[Array]:
+            if bags is not None:
+                count, goes_on = _bounds(op, inputs)
+                rows = bags.compute(count, inputs) if goes_on and count else None
+                if rows is not None:
+                    return [rows]
             return _iterate(op, plans, inputs)
 
         return compute

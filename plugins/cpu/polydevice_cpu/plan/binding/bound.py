@@ -26,14 +26,17 @@ from polydevice_cpu.plan.binding.array_calls import call_of
 from polydevice_cpu.plan.binding.blocks import BlockCalls
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.giving_way import GivingWay
+from polydevice_cpu.plan.binding.moving import MovingPlace, view_of
 from polydevice_cpu.plan.binding.places import Places
-from polydevice_cpu.plan.binding.stretches import Call, Together, stretches
+from polydevice_cpu.plan.binding.stretches import Call, CodeCall, Together, stretches
 from polydevice_cpu.plan.binding.strips import run_strips
 from polydevice_cpu.plan.binding.workspace import Workspace
 from polydevice_cpu.plan.plan import Plan
 from polydevice_cpu.plan.step import (
     ArrayStep,
+    ByMachine,
     CodeStep,
+    Compute,
     PrimitiveStep,
     Step,
     TailStep,
@@ -81,15 +84,16 @@ class BoundPlan:
         self._scratchpad = workspace.scratchpad.at_least(plan.scratchpad_bytes)
         self._scratchpad_start = address_of(self._scratchpad)
         self._memories = Memories()
-        self._inputs: dict[int, _Place] = {}
-        self._outputs: dict[int, _Place] = {}
+        self._inputs: dict[int, MovingPlace] = {}
+        self._outputs: dict[int, MovingPlace] = {}
         self._homes: dict[int, Array] = {}
         self._strips, self._blocks = workspace.strips, workspace.blocks
         self._handles: dict[int, int] = {}
         self._scratchpads: dict[int, int] = {}
         self._calls: list[Call] = [self._bind(step) for step in plan.steps]
         counts = [step.primitive.threads for step in primitives]
-        self._first_threads = counts[0] if counts else None
+        # NumPy's steps may multiply with oneDNN's code, too.
+        self._first_threads = counts[0] if counts else context.compiled.settings.threads
         self._most_threads = max(counts, default=1)
         self._changes_threads = len(set(counts)) > 1
         self._stretches: list[list[Call]] | None = None
@@ -141,9 +145,6 @@ class BoundPlan:
             self._giving_way.run(self._run_together)
 
     def _run_together(self) -> None:
-        if self._first_threads is None:
-            self._run()
-            return
         if self._most_threads > 1:
             openmp.keep_apart(self._most_threads)
         before = self._get_threads()
@@ -169,7 +170,7 @@ class BoundPlan:
         if without != self._without:
             self._stretches, self._without = None, without
         threads = self._first_threads
-        is_set = threads is None or (self._most_threads == 1 and self._get_threads() == threads)
+        is_set = self._most_threads == 1 and self._get_threads() == threads
         return partial(self._run_all, current_bounds().check) if is_set else self.run
 
     def _run(self) -> None:
@@ -320,21 +321,37 @@ class BoundPlan:
         values = [step.arguments[index] for index in cut] + [value for _, value in whole]
         return partial(run_strips, step.strips, calls, self._addresses(values))
 
+    def _bind_by_address(self, step: ArrayStep, compute: Compute) -> Call | None:
+        """What takes addresses instead of arrays; None where the step takes arrays."""
+        if step.by_address:
+            return partial(compute, self._addresses(step.values))
+        prepared = compute.prepare(step.values) if isinstance(compute, ByMachine) else None
+        if prepared is None:
+            return None
+        call = CodeCall.of(*prepared)
+        self._keep_addresses(step.values, call.told)
+        return call
+
     def _addresses(self, values: Sequence[Value]) -> Sequence[int]:
         """Where values begin, kept up to date when an input or output moves.
 
         Numbers that stay are a tuple, which Python's garbage collector does not go through.
         """
-        addresses: list[int] = []
+        addresses = [0] * len(values)
+        stay = self._keep_addresses(values, addresses)
+        return tuple(addresses) if stay else addresses
+
+    def _keep_addresses(self, values: Sequence[Value], addresses: list[int] | Array) -> bool:
+        """Put where values begin, now and when an input or output moves; whether none ever does."""
         stay = True
         for position, value in enumerate(values):
             storage = value.storage.root
             start = self._start(storage)
-            addresses.append(value.offset_bytes + (0 if start is None else start))
+            addresses[position] = value.offset_bytes + (0 if start is None else start)
             if start is None:
                 self._place(storage).addresses.append((addresses, position, value.offset_bytes))
                 stay = False
-        return tuple(addresses) if stay else addresses
+        return stay
 
     def _bind_code(self, step: CodeStep) -> Call:
         addresses, late = [], []
@@ -383,11 +400,12 @@ class BoundPlan:
         return None if storage.array is None else address_of(storage.array)
 
     def _bind_array_step(self, step: ArrayStep) -> Call:
-        if step.by_address:
-            return partial(step.start(self._context), self._addresses(step.values))
+        compute = step.start(self._context)
+        by_address = self._bind_by_address(step, compute)
+        if by_address is not None:
+            return by_address
         inputs = self._arrays(step.inputs)
         outputs = self._arrays(step.outputs)
-        compute = step.start(self._context)
         stay = step.writes and not [
             value for value in step.values if self._home(value.storage) is None
         ]
@@ -411,11 +429,11 @@ class BoundPlan:
         arrays: list[Array] = []
         for position, value in enumerate(values):
             home = self._home(value.storage)
-            arrays.append(np.empty(0) if home is None else _view(value, home))
+            arrays.append(np.empty(0) if home is None else view_of(value, home))
             if home is None:
 
                 def update(data: Array, position: int = position, value: Value = value) -> None:
-                    arrays[position] = _view(value, data)
+                    arrays[position] = view_of(value, data)
 
                 self._place(value.storage.root).views.append(update)
         return arrays
@@ -437,45 +455,9 @@ class BoundPlan:
                 return None
         return self._homes[key]
 
-    def _place(self, storage: Storage) -> _Place:
+    def _place(self, storage: Storage) -> MovingPlace:
         places = self._outputs if storage.kind is Kind.OUTPUT else self._inputs
         place = places.get(storage.index)
         if place is None:
-            place = places[storage.index] = _Place(self._memories)
+            place = places[storage.index] = MovingPlace(self._memories)
         return place
-
-
-class _Place:
-    """An input or output whose memory the caller provides, and what must follow when it moves."""
-
-    __slots__ = ("_of_plan", "address", "addresses", "memories", "views")
-
-    def __init__(self, of_plan: Memories) -> None:
-        self._of_plan = of_plan
-        self.address = -1
-        self.memories: list[tuple[int, int]] = []
-        self.addresses: list[tuple[list[int] | Array, int, int]] = []
-        self.views: list[Callable[[Array], None]] = []
-
-    def move(self, array: Array) -> None:
-        if array.dtype.hasobject:
-            for update in self.views:
-                update(array)
-            return
-        address = address_of(array)
-        if address == self.address:
-            return
-        self.address = -1  # Ctrl-C may leave some of them behind
-        for memory, offset in self.memories:
-            self._of_plan.point(memory, address + offset)
-        for addresses, position, offset in self.addresses:
-            addresses[position] = address + offset
-        if self.views:
-            data = array.reshape(-1).view(np.uint8)
-            for update in self.views:
-                update(data)
-        self.address = address
-
-
-def _view(value: Value, data: Array) -> Array:
-    return data if value.dtype.hasobject else value.array(data)

@@ -26,6 +26,7 @@ from polydevice_cpu.onednn.descriptor import (
 )
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.onednn.primitives import reorder
+from polydevice_cpu.plan.array_steps.small import copying, with_code
 from polydevice_cpu.plan.array_steps.start import starter, writer
 from polydevice_cpu.plan.building.decisions import Decisions
 from polydevice_cpu.plan.building.integers import Integers
@@ -34,7 +35,7 @@ from polydevice_cpu.plan.building.sizes import Needed, Sized
 from polydevice_cpu.plan.building.weights import WeightStore, constant_value, pack
 from polydevice_cpu.plan.building.worth import threads_worth
 from polydevice_cpu.plan.plan import PlanParts
-from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step, TailStep, copying
+from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step, TailStep
 from polydevice_cpu.plan.value import Kind, Storage, UnpackedValue, Value
 
 
@@ -408,7 +409,7 @@ class PlanBuilder:
             outputs.append(self.new_dense(port.shape.static, port.element_type.dtype))
         inputs = [self.array_value(port) for port in node.inputs]
         write = writer(node.op)
-        start = starter(node.op) if write is None else write
+        start = with_code(node.op, starter(node.op) if write is None else write)
         writes = write is not None
         self.emit(ArrayStep(node.name, node.type, start, inputs, outputs, writes=writes))
         for port, value in zip(node.outputs, outputs, strict=True):

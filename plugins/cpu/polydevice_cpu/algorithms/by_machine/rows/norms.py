@@ -1,0 +1,82 @@
+"""Rows divided by their norms, by machine code for AVX-512; NumPy takes four calls."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from polydevice.dtype import Array
+from polydevice.processor.machine_code import function_of
+from polydevice_cpu.algorithms.by_machine.rows.shares import PARTS, placed, shares_work
+from polydevice_cpu.onednn.engine import address_of
+from polydevice_cpu.onednn.openmp import in_parallel
+
+_ARGUMENTS = struct.Struct("@PPnnnn3f").pack
+"""Source, result, how many rows there are, how many a thread takes at a time and how many are taken
+(0 again, once one has taken all), their length; what is added to the sum of squares, what that is
+at least, and 1."""
+
+# size_t loop(_ARGUMENTS* rdi), by any number of threads at once. r8: source; r9: result; rsi: the
+# length of a row; k1: the elements of its last part, if that is not whole; rdx: rows to compute.
+_NORMS = bytes.fromhex(
+    "f30f1efa62e17e0810470c"  # endbr64; vmovss xmm16, [rdi+48]
+    "62e17e08104f0d62e17e0810570e"  # vmovss xmm17, [rdi+52]; vmovss xmm18, [rdi+56]
+    "488b772889f1b80100000083e10f"  # mov rsi, [rdi+40]; mov ecx, esi; mov eax, 1; and ecx, 15
+    "d3e0ffc8c5f892c8"  # shl eax, cl; dec eax; kmovw k1, eax
+    "488b47184889c2"  # claim: mov rax, [rdi+24]; mov rdx, rax
+    "f0480fc147204c8b5f104c39d8"  # lock xadd [rdi+32], rax; mov r11, [rdi+16]; cmp rax, r11
+    "0f83120100004801c24c39da490f47d3"  # jae end; add rdx, rax; cmp rdx, r11; cmova rdx, r11
+    "4829c2480fafc64c8b07"  # sub rdx, rax; imul rax, rsi; mov r8, [rdi]
+    "4c8b4f084d8d04804d8d0c81"  # mov r9, [rdi+8]; lea r8, [r8+rax*4]; lea r9, [r9+rax*4]
+    "62f16d48efd262f16548efdb"  # row: vpxord zmm2, zmm2, zmm2; vpxord zmm3, zmm3, zmm3
+    "4889f04d89c2"  # mov rax, rsi; mov r10, r8
+    "4883e820722262d17c481022"  # squares: sub rax, 32; jb rest; vmovups zmm4, [r10]
+    "62d17c48106a0162f25d48b8d4"  # vmovups zmm5, [r10+64]; vfmadd231ps zmm2, zmm4, zmm4
+    "62f25548b8dd4981c280000000ebd8"  # vfmadd231ps zmm3, zmm5, zmm5; add r10, 128; jmp squares
+    "4883c0204883f8107210"  # rest: add rax, 32; cmp rax, 16; jb lastsquares
+    "62d17c48102262f25d48b8d4"  # vmovups zmm4, [r10]; vfmadd231ps zmm2, zmm4, zmm4
+    "4983c240"  # add r10, 64
+    "62d17cc9102a"  # lastsquares: vmovups zmm5{k1}{z}, [r10]
+    "62f25548b8dd62f16c4858d3"  # vfmadd231ps zmm3, zmm5, zmm5; vaddps zmm2, zmm2, zmm3
+    "62f3fd481bd101c5ec58d1"  # vextractf64x4 ymm1, zmm2, 1; vaddps ymm2, ymm2, ymm1
+    "c4e37d19d101c5e858d1"  # vextractf128 xmm1, ymm2, 1; vaddps xmm2, xmm2, xmm1
+    "c4e37904ca4ec5e858d1"  # vpermilps xmm1, xmm2, 0x4e; vaddps xmm2, xmm2, xmm1
+    "c4e37904cab1c5e858d1"  # vpermilps xmm1, xmm2, 0xb1; vaddps xmm2, xmm2, xmm1
+    "62b16e0858d062f176005fd2"  # vaddss xmm2, xmm2, xmm16; vmaxss xmm2, xmm17, xmm2
+    "c5ea51d262f16e005ed2"  # vsqrtss xmm2, xmm2, xmm2; vdivss xmm2, xmm18, xmm2
+    "62f27d4818d24889f0"  # vbroadcastss zmm2, xmm2; mov rax, rsi
+    "4883e810721662d16c485920"  # share: sub rax, 16; jb lastshare; vmulps zmm4, zmm2, [r8]
+    "62d17c4811214983c0404983c140ebe4"  # vmovups [r9], zmm4; add r8, 64; add r9, 64; jmp share
+    "4883c0107414"  # lastshare: add rax, 16; je done
+    "62d16cc9592062d17c491121"  # vmulps zmm4{k1}{z}, zmm2, [r8]; vmovups [r9]{k1}, zmm4
+    "4d8d04804d8d0c81"  # lea r8, [r8+rax*4]; lea r9, [r9+rax*4]
+    "48ffca0f8513ffffffe9d4feffff"  # done: dec rdx; jne row; jmp claim
+    "488b4718483b47107208"  # end: mov rax, [rdi+24]; cmp rax, [rdi+16]; jb ended
+    "48c7472000000000"  # mov qword ptr [rdi+32], 0
+    "c5f87731c0c3"  # ended: vzeroupper; xor eax, eax; ret
+)
+
+
+def divide_by_norms(x: Array, result: Array, added: float, least: float, threads: int = 1) -> None:
+    """Divide rows by the root of the sum of their squares; where there is code for it.
+
+    Args:
+        x: [rows, length], row-major f32.
+        result: likewise; may be x.
+        added: what is added to the sum.
+        least: what it is at least.
+        threads: how many may share the work.
+    """
+    function, told = prepared(x.shape, added, least, threads)
+    told = placed(told, address_of(x), address_of(result))
+    if not shares_work(x.shape, threads) or not in_parallel(function, told, threads):
+        function(told)
+
+
+def prepared(
+    shape: tuple[int, ...], added: float, least: float, threads: int = 1
+) -> tuple[Any, bytes]:
+    """Return the function and what it is told of such a source, but for both addresses."""
+    rows, length = shape
+    each = -(-rows // (threads * PARTS)) if shares_work(shape, threads) else rows
+    return function_of(_NORMS), _ARGUMENTS(0, 0, rows, each, 0, length, added, least, 1.0)

@@ -1,0 +1,294 @@
+"""SoftMax of rows or columns of any length, by machine code for AVX-512.
+
+oneDNN takes 2 ns for an element of a row, and generates code for each size; this takes 0.3.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from functools import lru_cache
+from typing import Any
+
+from polydevice.dtype import Array
+from polydevice.processor.machine_code import function_of
+from polydevice_cpu.onednn.engine import address_of
+from polydevice_cpu.onednn.library import has_instructions
+from polydevice_cpu.onednn.openmp import in_parallel
+
+LANES = 16
+"""Columns that are computed side by side."""
+
+SHARED = 1 << 13
+"""From so many elements on threads share the work, which takes one 3 us."""
+
+PARTS = 4
+"""How many parts of it each thread takes, about, as others may have its core meanwhile."""
+
+_ARGUMENTS = struct.Struct("@PPnnnnnn15f").pack
+"""Source, result, how many rows or blocks of columns there are, how many a thread takes at a time
+and how many are taken (0 again, once one has taken all), the length of one, how many columns lie
+side by side and their blocks; `_NUMBERS`."""
+
+_POLYNOMIAL = 8.2903085e-3, 4.1897964e-2, 0.16667637, 0.4999915, 0.9999997, 1.0
+"""exp(x) for |x| < log(2) / 2, right to 1e-7 of it."""
+
+_ODD = 1 / 9, 1 / 7, 1 / 5, 1 / 3
+"""log(m) = 2 t (1 + t^2 / 3 + ...), t = (m - 1) / (m + 1), right to 1e-8 for 3/4 < m < 3/2."""
+
+_NUMBERS = -87.33654475, 1 / math.log(2), 1.5 * 2**23, math.log(2), *_POLYNOMIAL, -math.inf, *_ODD
+"""Below the first, exp(x) is no normal number, and is 0. The third added to a number below 2^22
+rounds it to a whole one. Minus infinity is what a maximum begins with."""
+
+# size_t loop(_ARGUMENTS* rdi), by any number of threads at once. r8: source; r9: result; rsi: the
+# length of a row; k1: the elements of its last part, if that is not whole; rdx: rows to compute;
+# zmm0: the largest element; zmm2: the sum of exp(x - largest), which is made in zmm4 to zmm6.
+_ROWS = bytes.fromhex(
+    "f30f1efa62e27d48184f10"  # endbr64; vbroadcastss zmm17, [rdi+64]
+    "62e27d4818571162e27d48185f12"  # vbroadcastss zmm18, [rdi+68]; vbroadcastss zmm19, [rdi+72]
+    "62e27d4818671362e27d48186f14"  # vbroadcastss zmm20, [rdi+76]; vbroadcastss zmm21, [rdi+80]
+    "62e27d4818771562e27d48187f16"  # vbroadcastss zmm22, [rdi+84]; vbroadcastss zmm23, [rdi+88]
+    "62627d4818471762627d48184f18"  # vbroadcastss zmm24, [rdi+92]; vbroadcastss zmm25, [rdi+96]
+    "62627d48185719"  # vbroadcastss zmm26, [rdi+100]
+    "62627d48185f1a488b7728"  # vbroadcastss zmm27, [rdi+104]; mov rsi, [rdi+40]
+    "89f1b80100000083e10fd3e0"  # mov ecx, esi; mov eax, 1; and ecx, 15; shl eax, cl
+    "ffc8c5f892c8"  # dec eax; kmovw k1, eax
+    "488b47184889c2"  # claim: mov rax, [rdi+24]; mov rdx, rax
+    "f0480fc147204c8b5f104c39d8"  # lock xadd [rdi+32], rax; mov r11, [rdi+16]; cmp rax, r11
+    "0f83250200004801c24c39da490f47d3"  # jae end; add rdx, rax; cmp rdx, r11; cmova rdx, r11
+    "4829c2480fafc64c8b07"  # sub rdx, rax; imul rax, rsi; mov r8, [rdi]
+    "4c8b4f084d8d04804d8d0c81"  # mov r9, [rdi+8]; lea r8, [r8+rax*4]; lea r9, [r9+rax*4]
+    "62917c4828c362917c4828cb"  # row: vmovaps zmm0, zmm27; vmovaps zmm1, zmm27
+    "62917c4828d362917c4828db4889f0"  # vmovaps zmm2, zmm27; vmovaps zmm3, zmm27; mov rax, rsi
+    "4d89c24883e840723a"  # mov r10, r8; sub rax, 64; jb few
+    "62d17c485f0262d174485f4a01"  # four: vmaxps zmm0, zmm0, [r10]; vmaxps zmm1, zmm1, [r10+64]
+    "62d16c485f520262d164485f5a03"  # vmaxps zmm2, zmm2, [r10+128]; vmaxps zmm3, zmm3, [r10+192]
+    "4981c2000100004883e84073d8"  # add r10, 256; sub rax, 64; jae four
+    "62f17c485fc162f16c485fd3"  # vmaxps zmm0, zmm0, zmm1; vmaxps zmm2, zmm2, zmm3
+    "62f17c485fc2"  # vmaxps zmm0, zmm0, zmm2
+    "4883c040"  # few: add rax, 64
+    "4883e810720c62d17c485f02"  # most: sub rax, 16; jb mosttail; vmaxps zmm0, zmm0, [r10]
+    "4983c240ebee"  # add r10, 64; jmp most
+    "62d17c495f02"  # mosttail: vmaxps zmm0{k1}, zmm0, [r10]
+    "62f3fd481bc101c5fc5fc1"  # vextractf64x4 ymm1, zmm0, 1; vmaxps ymm0, ymm0, ymm1
+    "c4e37d19c101c5f85fc1"  # vextractf128 xmm1, ymm0, 1; vmaxps xmm0, xmm0, xmm1
+    "c4e37904c84ec5f85fc1"  # vpermilps xmm1, xmm0, 0x4e; vmaxps xmm0, xmm0, xmm1
+    "c4e37904c8b1c5f85fc1"  # vpermilps xmm1, xmm0, 0xb1; vmaxps xmm0, xmm0, xmm1
+    "62f27d4818c062f16d48efd2"  # vbroadcastss zmm0, xmm0; vpxord zmm2, zmm2, zmm2
+    "4889f04d89ca"  # mov rax, rsi; mov r10, r9
+    "4883e810726b62d17c481020"  # terms: sub rax, 16; jb last; vmovups zmm4, [r8]
+    "62f15c485ce062b15c48c2d105"  # vsubps zmm4, zmm4, zmm0; vcmpps k2, zmm4, zmm17, 5
+    "62b17c4828eb62b25d48b8ea"  # vmovaps zmm5, zmm19; vfmadd231ps zmm5, zmm4, zmm18
+    "62b154485ceb62b25548bce4"  # vsubps zmm5, zmm5, zmm19; vfnmadd231ps zmm4, zmm5, zmm20
+    "62b17c4828f562b25d48a8f6"  # vmovaps zmm6, zmm21; vfmadd213ps zmm6, zmm4, zmm22
+    "62b25d48a8f762925d48a8f0"  # vfmadd213ps zmm6, zmm4, zmm23; vfmadd213ps zmm6, zmm4, zmm24
+    "62925d48a8f162925d48a8f2"  # vfmadd213ps zmm6, zmm4, zmm25; vfmadd213ps zmm6, zmm4, zmm26
+    "62f24dca2cf562f16c4858d6"  # vscalefps zmm6{k2}{z}, zmm6, zmm5; vaddps zmm2, zmm2, zmm6
+    "62d17c4811324983c0404983c240"  # vmovups [r10], zmm6; add r8, 64; add r10, 64
+    "eb8f"  # jmp terms
+    "4883c010746562d17cc91020"  # last: add rax, 16; je total; vmovups zmm4{k1}{z}, [r8]
+    "62f15c485ce062b15c48c2d105"  # vsubps zmm4, zmm4, zmm0; vcmpps k2, zmm4, zmm17, 5
+    "62b17c4828eb62b25d48b8ea"  # vmovaps zmm5, zmm19; vfmadd231ps zmm5, zmm4, zmm18
+    "62b154485ceb62b25548bce4"  # vsubps zmm5, zmm5, zmm19; vfnmadd231ps zmm4, zmm5, zmm20
+    "62b17c4828f562b25d48a8f6"  # vmovaps zmm6, zmm21; vfmadd213ps zmm6, zmm4, zmm22
+    "62b25d48a8f762925d48a8f0"  # vfmadd213ps zmm6, zmm4, zmm23; vfmadd213ps zmm6, zmm4, zmm24
+    "62925d48a8f162925d48a8f2"  # vfmadd213ps zmm6, zmm4, zmm25; vfmadd213ps zmm6, zmm4, zmm26
+    "62f24dca2cf562f16c4958d6"  # vscalefps zmm6{k2}{z}, zmm6, zmm5; vaddps zmm2{k1}, zmm2, zmm6
+    "62d17c4911324d8d0480"  # vmovups [r10]{k1}, zmm6; lea r8, [r8+rax*4]
+    "62f3fd481bd101c5ec58d1"  # total: vextractf64x4 ymm1, zmm2, 1; vaddps ymm2, ymm2, ymm1
+    "c4e37d19d101c5e858d1"  # vextractf128 xmm1, ymm2, 1; vaddps xmm2, xmm2, xmm1
+    "c4e37904ca4ec5e858d1"  # vpermilps xmm1, xmm2, 0x4e; vaddps xmm2, xmm2, xmm1
+    "c4e37904cab1c5e858d1"  # vpermilps xmm1, xmm2, 0xb1; vaddps xmm2, xmm2, xmm1
+    "62f12e005ed262f27d4818d2"  # vdivss xmm2, xmm26, xmm2; vbroadcastss zmm2, xmm2
+    "4889f0"  # mov rax, rsi
+    "4883e810721262d16c485921"  # share: sub rax, 16; jb lastshare; vmulps zmm4, zmm2, [r9]
+    "62d17c4811214983c140ebe8"  # vmovups [r9], zmm4; add r9, 64; jmp share
+    "4883c0107410"  # lastshare: add rax, 16; je done
+    "62d16cc9592162d17c491121"  # vmulps zmm4{k1}{z}, zmm2, [r9]; vmovups [r9]{k1}, zmm4
+    "4d8d0c81"  # lea r9, [r9+rax*4]
+    "48ffca0f8500feffffe9c1fdffff"  # done: dec rdx; jne row; jmp claim
+    "488b4718483b47107208"  # end: mov rax, [rdi+24]; cmp rax, [rdi+16]; jb ended
+    "48c7472000000000"  # mov qword ptr [rdi+32], 0
+    "c5f87731c0c3"  # ended: vzeroupper; xor eax, eax; ret
+)
+
+# The logarithms of the same. xmm3, xmm4: the sum as a power of 2 times a number near 1.
+_LOGARITHMS = bytes.fromhex(
+    "f30f1efa62e27d48184f10"  # endbr64; vbroadcastss zmm17, [rdi+64]
+    "62e27d4818571162e27d48185f12"  # vbroadcastss zmm18, [rdi+68]; vbroadcastss zmm19, [rdi+72]
+    "62e27d4818671362e27d48186f14"  # vbroadcastss zmm20, [rdi+76]; vbroadcastss zmm21, [rdi+80]
+    "62e27d4818771562e27d48187f16"  # vbroadcastss zmm22, [rdi+84]; vbroadcastss zmm23, [rdi+88]
+    "62627d4818471762627d48184f18"  # vbroadcastss zmm24, [rdi+92]; vbroadcastss zmm25, [rdi+96]
+    "62627d48185719"  # vbroadcastss zmm26, [rdi+100]
+    "62627d48185f1a488b7728"  # vbroadcastss zmm27, [rdi+104]; mov rsi, [rdi+40]
+    "89f1b80100000083e10fd3e0"  # mov ecx, esi; mov eax, 1; and ecx, 15; shl eax, cl
+    "ffc8c5f892c8"  # dec eax; kmovw k1, eax
+    "488b47184889c2"  # claim: mov rax, [rdi+24]; mov rdx, rax
+    "f0480fc147204c8b5f104c39d8"  # lock xadd [rdi+32], rax; mov r11, [rdi+16]; cmp rax, r11
+    "0f837b0200004801c24c39da490f47d3"  # jae end; add rdx, rax; cmp rdx, r11; cmova rdx, r11
+    "4829c2480fafc64c8b07"  # sub rdx, rax; imul rax, rsi; mov r8, [rdi]
+    "4c8b4f084d8d04804d8d0c81"  # mov r9, [rdi+8]; lea r8, [r8+rax*4]; lea r9, [r9+rax*4]
+    "62917c4828c362917c4828cb"  # row: vmovaps zmm0, zmm27; vmovaps zmm1, zmm27
+    "62917c4828d362917c4828db4889f0"  # vmovaps zmm2, zmm27; vmovaps zmm3, zmm27; mov rax, rsi
+    "4d89c24883e840723a"  # mov r10, r8; sub rax, 64; jb few
+    "62d17c485f0262d174485f4a01"  # four: vmaxps zmm0, zmm0, [r10]; vmaxps zmm1, zmm1, [r10+64]
+    "62d16c485f520262d164485f5a03"  # vmaxps zmm2, zmm2, [r10+128]; vmaxps zmm3, zmm3, [r10+192]
+    "4981c2000100004883e84073d8"  # add r10, 256; sub rax, 64; jae four
+    "62f17c485fc162f16c485fd3"  # vmaxps zmm0, zmm0, zmm1; vmaxps zmm2, zmm2, zmm3
+    "62f17c485fc2"  # vmaxps zmm0, zmm0, zmm2
+    "4883c040"  # few: add rax, 64
+    "4883e810720c62d17c485f02"  # most: sub rax, 16; jb mosttail; vmaxps zmm0, zmm0, [r10]
+    "4983c240ebee"  # add r10, 64; jmp most
+    "62d17c495f02"  # mosttail: vmaxps zmm0{k1}, zmm0, [r10]
+    "62f3fd481bc101c5fc5fc1"  # vextractf64x4 ymm1, zmm0, 1; vmaxps ymm0, ymm0, ymm1
+    "c4e37d19c101c5f85fc1"  # vextractf128 xmm1, ymm0, 1; vmaxps xmm0, xmm0, xmm1
+    "c4e37904c84ec5f85fc1"  # vpermilps xmm1, xmm0, 0x4e; vmaxps xmm0, xmm0, xmm1
+    "c4e37904c8b1c5f85fc1"  # vpermilps xmm1, xmm0, 0xb1; vmaxps xmm0, xmm0, xmm1
+    "62f27d4818c062f16d48efd2"  # vbroadcastss zmm0, xmm0; vpxord zmm2, zmm2, zmm2
+    "4d89c24889f0"  # mov r10, r8; mov rax, rsi
+    "4883e810726162d17c481022"  # terms: sub rax, 16; jb last; vmovups zmm4, [r10]
+    "62f15c485ce062b15c48c2d105"  # vsubps zmm4, zmm4, zmm0; vcmpps k2, zmm4, zmm17, 5
+    "62b17c4828eb62b25d48b8ea"  # vmovaps zmm5, zmm19; vfmadd231ps zmm5, zmm4, zmm18
+    "62b154485ceb62b25548bce4"  # vsubps zmm5, zmm5, zmm19; vfnmadd231ps zmm4, zmm5, zmm20
+    "62b17c4828f562b25d48a8f6"  # vmovaps zmm6, zmm21; vfmadd213ps zmm6, zmm4, zmm22
+    "62b25d48a8f762925d48a8f0"  # vfmadd213ps zmm6, zmm4, zmm23; vfmadd213ps zmm6, zmm4, zmm24
+    "62925d48a8f162925d48a8f2"  # vfmadd213ps zmm6, zmm4, zmm25; vfmadd213ps zmm6, zmm4, zmm26
+    "62f24dca2cf562f16c4858d6"  # vscalefps zmm6{k2}{z}, zmm6, zmm5; vaddps zmm2, zmm2, zmm6
+    "4983c240eb99"  # add r10, 64; jmp terms
+    "4883c010745b62d17cc91022"  # last: add rax, 16; je total; vmovups zmm4{k1}{z}, [r10]
+    "62f15c485ce062b15c48c2d105"  # vsubps zmm4, zmm4, zmm0; vcmpps k2, zmm4, zmm17, 5
+    "62b17c4828eb62b25d48b8ea"  # vmovaps zmm5, zmm19; vfmadd231ps zmm5, zmm4, zmm18
+    "62b154485ceb62b25548bce4"  # vsubps zmm5, zmm5, zmm19; vfnmadd231ps zmm4, zmm5, zmm20
+    "62b17c4828f562b25d48a8f6"  # vmovaps zmm6, zmm21; vfmadd213ps zmm6, zmm4, zmm22
+    "62b25d48a8f762925d48a8f0"  # vfmadd213ps zmm6, zmm4, zmm23; vfmadd213ps zmm6, zmm4, zmm24
+    "62925d48a8f162925d48a8f2"  # vfmadd213ps zmm6, zmm4, zmm25; vfmadd213ps zmm6, zmm4, zmm26
+    "62f24dca2cf562f16c4958d6"  # vscalefps zmm6{k2}{z}, zmm6, zmm5; vaddps zmm2{k1}, zmm2, zmm6
+    "62f3fd481bd101c5ec58d1"  # total: vextractf64x4 ymm1, zmm2, 1; vaddps ymm2, ymm2, ymm1
+    "c4e37d19d101c5e858d1"  # vextractf128 xmm1, ymm2, 1; vaddps xmm2, xmm2, xmm1
+    "c4e37904ca4ec5e858d1"  # vpermilps xmm1, xmm2, 0x4e; vaddps xmm2, xmm2, xmm1
+    "c4e37904cab1c5e858d1"  # vpermilps xmm1, xmm2, 0xb1; vaddps xmm2, xmm2, xmm1
+    "62f36d0827e203c5ea5edc"  # vgetmantss xmm4, xmm2, xmm2, 3; vdivss xmm3, xmm2, xmm4
+    "62f2650843db62915e0858ea"  # vgetexpss xmm3, xmm3, xmm3; vaddss xmm5, xmm4, xmm26
+    "62915e085ce2c5da5ee5"  # vsubss xmm4, xmm4, xmm26; vdivss xmm4, xmm4, xmm5
+    "c5da59ecc5fa10776c"  # vmulss xmm5, xmm4, xmm4; vmovss xmm6, [rdi+108]
+    "c4e251a97770"  # vfmadd213ss xmm6, xmm5, [rdi+112]
+    "c4e251a97774"  # vfmadd213ss xmm6, xmm5, [rdi+116]
+    "c4e251a97778"  # vfmadd213ss xmm6, xmm5, [rdi+120]
+    "62925508a9f2c5da58e4"  # vfmadd213ss xmm6, xmm5, xmm26; vaddss xmm4, xmm4, xmm4
+    "c5da59e662b26508b9e4"  # vmulss xmm4, xmm4, xmm6; vfmadd231ss xmm4, xmm3, xmm20
+    "62f27d4818d44889f0"  # vbroadcastss zmm2, xmm4; mov rax, rsi
+    "4883e810722262d17c481020"  # share: sub rax, 16; jb lastshare; vmovups zmm4, [r8]
+    "62f15c485ce062f15c485ce2"  # vsubps zmm4, zmm4, zmm0; vsubps zmm4, zmm4, zmm2
+    "62d17c4811214983c0404983c140ebd8"  # vmovups [r9], zmm4; add r8, 64; add r9, 64; jmp share
+    "4883c010742062d17cc91020"  # lastshare: add rax, 16; je done; vmovups zmm4{k1}{z}, [r8]
+    "62f15c485ce062f15c485ce2"  # vsubps zmm4, zmm4, zmm0; vsubps zmm4, zmm4, zmm2
+    "62d17c4911214d8d0480"  # vmovups [r9]{k1}, zmm4; lea r8, [r8+rax*4]
+    "4d8d0c81"  # lea r9, [r9+rax*4]
+    "48ffca0f85aafdffffe96bfdffff"  # done: dec rdx; jne row; jmp claim
+    "488b4718483b47107208"  # end: mov rax, [rdi+24]; cmp rax, [rdi+16]; jb ended
+    "48c7472000000000"  # mov qword ptr [rdi+32], 0
+    "c5f87731c0c3"  # ended: vzeroupper; xor eax, eax; ret
+)
+
+# The same of columns. r8: source; r9: result; rcx: bytes between two elements of a column; k1:
+# which columns of a block there are; r10: the block; r11: how many are to compute; zmm0: their
+# largest elements; zmm2: the sums.
+_COLUMNS = bytes.fromhex(
+    "f30f1efa62e27d48184f10"  # endbr64; vbroadcastss zmm17, [rdi+64]
+    "62e27d4818571162e27d48185f12"  # vbroadcastss zmm18, [rdi+68]; vbroadcastss zmm19, [rdi+72]
+    "62e27d4818671362e27d48186f14"  # vbroadcastss zmm20, [rdi+76]; vbroadcastss zmm21, [rdi+80]
+    "62e27d4818771562e27d48187f16"  # vbroadcastss zmm22, [rdi+84]; vbroadcastss zmm23, [rdi+88]
+    "62627d4818471762627d48184f18"  # vbroadcastss zmm24, [rdi+92]; vbroadcastss zmm25, [rdi+96]
+    "62627d48185719"  # vbroadcastss zmm26, [rdi+100]
+    "62627d48185f1a53"  # vbroadcastss zmm27, [rdi+104]; push rbx
+    "488b47184889c2"  # claim: mov rax, [rdi+24]; mov rdx, rax
+    "f0480fc147204c8b5f104c39d8"  # lock xadd [rdi+32], rax; mov r11, [rdi+16]; cmp rax, r11
+    "0f83300100004801c24c39da490f47d3"  # jae end; add rdx, rax; cmp rdx, r11; cmova rdx, r11
+    "4829c24989d34989c2"  # sub rdx, rax; mov r11, rdx; mov r10, rax
+    "4c89d031d248f77738"  # item: mov rax, r10; xor edx, edx; div qword ptr [rdi+56]
+    "488b4f304989c8480fafc1"  # mov rcx, [rdi+48]; mov r8, rcx; imul rax, rcx
+    "480faf472848c1e2044929d0"  # imul rax, [rdi+40]; shl rdx, 4; sub r8, rdx
+    "4801d048c7c6ffffffffba01000000"  # add rax, rdx; mov rsi, -1; mov edx, 1
+    "4c87c148d3e248ffca4883f910"  # xchg rcx, r8; shl rdx, cl; dec rdx; cmp rcx, 16
+    "480f47d6c5f892ca4c89c148c1e102"  # cmova rdx, rsi; kmovw k1, edx; mov rcx, r8; shl rcx, 2
+    "4c8b074c8b4f084d8d0480"  # mov r8, [rdi]; mov r9, [rdi+8]; lea r8, [r8+rax*4]
+    "4d8d0c8162917c4828c3488b5728"  # lea r9, [r9+rax*4]; vmovaps zmm0, zmm27; mov rdx, [rdi+40]
+    "4c89c3"  # mov rbx, r8
+    "62f17c495f034801cb48ffca"  # most: vmaxps zmm0{k1}, zmm0, [rbx]; add rbx, rcx; dec rdx
+    "75f262f16d48efd2488b5728"  # jne most; vpxord zmm2, zmm2, zmm2; mov rdx, [rdi+40]
+    "4c89cb"  # mov rbx, r9
+    "62d17cc9102062f15c485ce0"  # terms: vmovups zmm4{k1}{z}, [r8]; vsubps zmm4, zmm4, zmm0
+    "62b15c48c2d10562b17c4828eb"  # vcmpps k2, zmm4, zmm17, 5; vmovaps zmm5, zmm19
+    "62b25d48b8ea62b154485ceb"  # vfmadd231ps zmm5, zmm4, zmm18; vsubps zmm5, zmm5, zmm19
+    "62b25548bce462b17c4828f5"  # vfnmadd231ps zmm4, zmm5, zmm20; vmovaps zmm6, zmm21
+    "62b25d48a8f662b25d48a8f7"  # vfmadd213ps zmm6, zmm4, zmm22; vfmadd213ps zmm6, zmm4, zmm23
+    "62925d48a8f062925d48a8f1"  # vfmadd213ps zmm6, zmm4, zmm24; vfmadd213ps zmm6, zmm4, zmm25
+    "62925d48a8f2"  # vfmadd213ps zmm6, zmm4, zmm26
+    "62f24dca2cf562f16c4858d6"  # vscalefps zmm6{k2}{z}, zmm6, zmm5; vaddps zmm2, zmm2, zmm6
+    "62f17c4911334901c84801cb"  # vmovups [rbx]{k1}, zmm6; add r8, rcx; add rbx, rcx
+    "48ffca759462f12c405ed2"  # dec rdx; jne terms; vdivps zmm2, zmm26, zmm2
+    "488b5728"  # mov rdx, [rdi+40]
+    "62d16cc9592162d17c491121"  # share: vmulps zmm4{k1}{z}, zmm2, [r9]; vmovups [r9]{k1}, zmm4
+    "4901c948ffca75ec49ffc249ffcb"  # add r9, rcx; dec rdx; jne share; inc r10; dec r11
+    "0f85e8feffffe9b6feffff"  # jne item; jmp claim
+    "488b4718483b47107208"  # end: mov rax, [rdi+24]; cmp rax, [rdi+16]; jb ended
+    "48c7472000000000"  # mov qword ptr [rdi+32], 0
+    "5bc5f87731c0c3"  # ended: pop rbx; vzeroupper; xor eax, eax; ret
+)
+
+
+AVX512 = 0x27
+"""oneDNN's bits of an instruction set with AVX-512 as Skylake's servers have it."""
+
+
+@lru_cache(maxsize=1)
+def is_there() -> bool:
+    """Whether `softmax` computes anything."""
+    return has_instructions(AVX512) and None not in map(function_of, (_ROWS, _COLUMNS))
+
+
+def softmax(x: Array, result: Array, threads: int = 1, *, logarithm: bool = False) -> bool:
+    """Write exp(x) along the middle axis, divided by its sum, to the result.
+
+    Args:
+        x: [before, length, behind], row-major f32.
+        result: likewise; may be x.
+        threads: how many may share the work.
+        logarithm: whether the logarithms are wanted; of rows alone, nothing being behind them.
+
+    Returns:
+        Whether that was done; not where the processor or the system has no such code.
+    """
+    if not is_there():
+        return False
+    if not x.size:
+        return True
+    function, told = prepared(x.shape, threads, logarithm=logarithm)
+    told = placed(told, address_of(x), address_of(result))
+    if not shares_work(x.shape, threads) or not in_parallel(function, told, threads):
+        function(told)
+    return True
+
+
+def shares_work(shape: tuple[int, ...], threads: int) -> bool:
+    """Whether several threads compute so many elements."""
+    return threads > 1 and math.prod(shape) >= SHARED
+
+
+def prepared(
+    shape: tuple[int, ...], threads: int = 1, *, logarithm: bool = False
+) -> tuple[Any, bytes]:
+    """Return the function and what it is told of such a source, but for both addresses."""
+    before, length, behind = shape
+    blocks = -(-behind // LANES)
+    items = before * blocks
+    each = -(-items // (threads * PARTS)) if shares_work(shape, threads) else items
+    told = _ARGUMENTS(0, 0, items, each, 0, length, behind, blocks, *_NUMBERS)
+    if logarithm:
+        return function_of(_LOGARITHMS), told
+    return function_of(_ROWS if behind == 1 else _COLUMNS), told
+
+
+def placed(told: bytes, *places: int) -> bytes:
+    """Return the same with addresses, which come first."""
+    return struct.pack(f"@{len(places)}P", *places) + told[len(places) * struct.calcsize("@P") :]

@@ -1,0 +1,268 @@
+"""Functions of few numbers, element by element, in any order of memory, by machine code.
+
+NumPy takes 0.5 to 3 us for each, however few there are, and several times that where others' code
+ran before; this takes 1 ns for an element and runs in one call with what is beside it.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from polydevice.processor.machine_code import function_of, processor_flags
+from polydevice_cpu.algorithms.by_machine.rows.shares import AVX512
+from polydevice_cpu.onednn.library import has_instructions
+
+MOST = 512
+"""Elements of a result; for more, NumPy takes less."""
+
+MOST_OF_ROWS, SHORT_ROWS = 1 << 16, 6
+"""The same of rows of f32 that are computed 16 at a time; so many elements each has at least."""
+
+AXES = 4
+"""Axes that are left where those that lie one behind the other are one."""
+
+_PIECES = {
+    "A f32": "c4c17a1000",  # vmovss xmm0, [r8]
+    "A i64": "498b00",  # mov rax, [r8]
+    "A i32": "496300",  # movsxd rax, dword ptr [r8]
+    "A byte": "410fb600",  # movzx eax, byte ptr [r8]
+    "B f32": "c4c17a1009",  # vmovss xmm1, [r9]
+    "B i64": "498b09",  # mov rcx, [r9]
+    "B i32": "496309",  # movsxd rcx, dword ptr [r9]
+    "B byte": "410fb609",  # movzx ecx, byte ptr [r9]
+    "C byte": "410fb612",  # movzx edx, byte ptr [r10]
+    "store f32": "c4c17a1103",  # vmovss [r11], xmm0
+    "store i64": "498903",  # mov [r11], rax
+    "store i32": "418903",  # mov [r11], eax
+    "store byte": "418803",  # mov [r11], al
+    "add": "4801c8",  # add rax, rcx
+    "subtract": "4829c8",  # sub rax, rcx
+    "multiply": "480fafc1",  # imul rax, rcx
+    "minimum": "4839c1480f4cc1",  # cmp rcx, rax; cmovl rax, rcx
+    "maximum": "4839c1480f4fc1",  # cmp rcx, rax; cmovg rax, rcx
+    "and": "4821c8",  # and rax, rcx
+    "or": "4809c8",  # or rax, rcx
+    "xor": "4831c8",  # xor rax, rcx
+    "not": "83f001",  # xor eax, 1
+    "equal": "4839c80f94c0",  # cmp rax, rcx; sete al
+    "not equal": "4839c80f95c0",  # cmp rax, rcx; setne al
+    "less": "4839c80f9cc0",  # cmp rax, rcx; setl al
+    "less or equal": "4839c80f9ec0",  # cmp rax, rcx; setle al
+    "greater": "4839c80f9fc0",  # cmp rax, rcx; setg al
+    "greater or equal": "4839c80f9dc0",  # cmp rax, rcx; setge al
+    "f32 add": "c5fa58c1",  # vaddss xmm0, xmm0, xmm1
+    "f32 subtract": "c5fa5cc1",  # vsubss xmm0, xmm0, xmm1
+    "f32 multiply": "c5fa59c1",  # vmulss xmm0, xmm0, xmm1
+    "f32 divide": "c5fa5ec1",  # vdivss xmm0, xmm0, xmm1
+    # vcmpeqss xmm0, xmm0, xmm1; vmovd eax, xmm0; and eax, 1
+    "f32 equal": "c5fac2c100c5f97ec083e001",
+    # vcmpneqss xmm0, xmm0, xmm1; vmovd eax, xmm0; and eax, 1
+    "f32 not equal": "c5fac2c104c5f97ec083e001",
+    "f32 less": "c5f82ec80f97c0",  # vucomiss xmm1, xmm0; seta al
+    "f32 less or equal": "c5f82ec80f93c0",  # vucomiss xmm1, xmm0; setae al
+    "f32 greater": "c5f82ec10f97c0",  # vucomiss xmm0, xmm1; seta al
+    "f32 greater or equal": "c5f82ec10f93c0",  # vucomiss xmm0, xmm1; setae al
+    "select": "85d2480f44c1",  # test edx, edx; cmovz rax, rcx
+    "to f32": "c5f857c0c4e1fa2ac0",  # vxorps xmm0, xmm0, xmm0; vcvtsi2ss xmm0, xmm0, rax
+    "from f32": "c4e1fa2cc0",  # vcvttss2si rax, xmm0
+    "is not 0": "4885c00f95c0",  # test rax, rax; setne al
+    # vxorps xmm1, xmm1, xmm1; vcmpneqss xmm0, xmm0, xmm1; vmovd eax, xmm0; and eax, 1
+    "f32 is not 0": "c5f057c9c5fac2c104c5f97ec083e001",
+    "begin": "f30f1efa535541544155",  # endbr64; push rbx; push rbp; push r12; push r13
+    "end": "31c0415d415c5d5bc3",  # xor eax, eax; pop r13; pop r12; pop rbp; pop rbx; ret
+    "A row": "62d17cc91000",  # vmovups zmm0{k1}{z}, [r8]
+    "B row": "62d17cc91009",  # vmovups zmm1{k1}{z}, [r9]
+    "A one": "62d27d481800",  # vbroadcastss zmm0, [r8]
+    "B one": "62d27d481809",  # vbroadcastss zmm1, [r9]
+    "store row": "62d17c491103",  # vmovups [r11]{k1}, zmm0
+    "row add": "62f17c4858c1",  # vaddps zmm0, zmm0, zmm1
+    "row subtract": "62f17c485cc1",  # vsubps zmm0, zmm0, zmm1
+    "row multiply": "62f17c4859c1",  # vmulps zmm0, zmm0, zmm1
+    "row divide": "62f17c485ec1",  # vdivps zmm0, zmm0, zmm1
+    "line of A": "4983c040",  # add r8, 64
+    "line of B": "4983c140",  # add r9, 64
+    "line of result": "4983c340",  # add r11, 64
+    "rest of A": "4f8d04a8",  # lea r8, [r8+r13*4]
+    "rest of B": "4f8d0ca9",  # lea r9, [r9+r13*4]
+    "rest of result": "4f8d1cab",  # lea r11, [r11+r13*4]
+    "all": "b8ffff0000c5f892c8",  # mov eax, 0xffff; kmovw k1, eax
+    "some": "b8ffff0000c4e210f5c0c5f892c8",  # mov eax, 0xffff; bzhi eax, eax, r13d; kmovw k1, eax
+    "upper": "c5f877",  # vzeroupper
+}
+"""What a function is made of: a, b and c are read from r8, r9 and r10 to rax, rcx and rdx (or
+xmm0 and xmm1), and the result is put to r11. Steps on the way lie behind rdi, counters in rbx, rbp,
+r12 and r13. Of rows, 16 elements at a time are read to zmm0 and zmm1, with AVX-512; k1 has those
+that are there."""
+
+_POINTERS, _COUNTERS = (8, 9, 10, 11), ((3, False), (5, False), (12, True), (13, True))
+_ADD, _LOAD = 0x03, 0x8B
+
+Form = tuple[tuple[int, ...], tuple[int, ...]]
+"""Sizes and strides in bytes."""
+
+
+class Function(NamedTuple):
+    """What is computed of elements.
+
+    Attributes:
+        reads: kinds of operands: `f32`, `i64`, `i32` or `byte`.
+        steps: names of pieces, in order.
+        store: kind of the result.
+    """
+
+    reads: tuple[str, ...]
+    steps: tuple[str, ...]
+    store: str
+
+
+def prepared(function: Function, forms: Sequence[Form]) -> tuple[Any, bytes] | None:
+    """Return machine code and what it is told, but for the addresses of operands and result.
+
+    Args:
+        function: of elements.
+        forms: of the operands, and of the result, to which they are stretched.
+
+    Returns:
+        None where there are too many elements or axes, and where the system has no such code.
+    """
+    sizes, steps = _loops(forms)
+    count = math.prod(sizes)
+    if not 0 < count <= MOST_OF_ROWS or len(sizes) > AXES:
+        return None
+    rows = _rows(function, [each[-1] for each in steps])
+    if rows is not None and sizes[-1] >= SHORT_ROWS:
+        code = function_of(_code_of_rows(rows))
+    elif count <= MOST and "avx" in processor_flags():
+        code = function_of(_code(function))
+    else:
+        return None
+    if code is None:
+        return None
+    sizes = [1] * (AXES - len(sizes)) + sizes
+    steps = [[0] * (AXES - len(each)) + each for each in steps]
+    numbers = [0] * len(steps) + sizes
+    for axis in reversed(range(AXES)):
+        for each in steps:
+            walked = each[axis + 1] * sizes[axis + 1] if axis + 1 < AXES else 0
+            numbers.append(each[axis] - walked)
+    return code, struct.pack(f"<{len(numbers)}q", *numbers)
+
+
+def _loops(forms: Sequence[Form]) -> tuple[list[int], list[list[int]]]:
+    """Return the sizes of axes, the outermost first, and steps in bytes of each along them.
+
+    All are stretched to the last one's sizes; axes that lie one behind the other are one.
+    """
+    shape = forms[-1][0]
+    steps = []
+    for own, strides in forms:
+        missing = len(shape) - len(own)
+        along = [0] * missing + [
+            0 if size == 1 else stride for size, stride in zip(own, strides, strict=True)
+        ]
+        steps.append(along)
+    sizes: list[int] = []
+    kept: list[list[int]] = [[] for _ in forms]
+    for axis, size in enumerate(shape):
+        if size == 1:
+            continue
+        if sizes and all(k[-1] == s[axis] * size for k, s in zip(kept, steps, strict=True)):
+            sizes[-1] *= size
+            for k, s in zip(kept, steps, strict=True):
+                k[-1] = s[axis]
+        else:
+            sizes.append(size)
+            for k, s in zip(kept, steps, strict=True):
+                k.append(s[axis])
+    return (sizes, kept) if sizes else ([1], [[0] for _ in forms])
+
+
+class _Rows(NamedTuple):
+    """A function of rows of f32.
+
+    Attributes:
+        reads: of each operand, whether it is a row; else it is one number for a row.
+        step: name of the piece.
+    """
+
+    reads: tuple[bool, ...]
+    step: str
+
+
+def _rows(function: Function, steps: Sequence[int]) -> _Rows | None:
+    """The same by rows; None for other functions, and where elements do not follow each other."""
+    name = function.steps[0].replace("f32", "row") if len(function.steps) == 1 else ""
+    is_plain = steps[-1] == 4 and all(step in (0, 4) for step in steps)
+    if not name.startswith("row ") or not is_plain or not has_instructions(AVX512):
+        return None
+    return _Rows(tuple(step == 4 for step in steps[:-1]), name)
+
+
+@lru_cache(maxsize=64)
+def _code_of_rows(rows: _Rows) -> bytes:
+    """Three loops around one of rows."""
+
+    def pieces(*names: str) -> bytes:
+        return b"".join(bytes.fromhex(_PIECES[name]) for name in names)
+
+    operands = list(zip("AB", rows.reads, strict=True))
+    reads = [f"{name} {'row' if is_row else 'one'}" for name, is_row in operands]
+    moved = [name for name, is_row in operands if is_row] + ["result"]
+    body = pieces(*reads, rows.step, "store row")
+    line = pieces("all") + body + pieces(*(f"line of {name}" for name in moved))
+    rest = pieces("some") + body + pieces(*(f"rest of {name}" for name in moved))
+    again = -(len(line) + 4 + 6 + 5)
+    inner = b"\x49\x83\xed\x10\x0f\x82" + struct.pack("<i", len(line) + 5)  # sub r13, 16; jb rest
+    inner += line + b"\xe9" + struct.pack("<i", again)  # jmp to the beginning
+    inner += b"\x49\x83\xc5\x10\x0f\x84" + struct.pack("<i", len(rest))  # add r13, 16; je behind
+    inner += rest
+    return _looped(_POINTERS[:2] + _POINTERS[-1:], inner, by_rows=True)
+
+
+@lru_cache(maxsize=256)
+def _code(function: Function) -> bytes:
+    """Four loops around the function of one element."""
+    pointers = (*_POINTERS[: len(function.reads)], _POINTERS[-1])
+    if "select" in function.steps:  # the condition is the first operand
+        pointers = _POINTERS[2], *_POINTERS[:2], _POINTERS[-1]
+    names = ("C", "A", "B") if "select" in function.steps else ("A", "B")
+    reads = [f"{name} {kind}" for name, kind in zip(names, function.reads, strict=False)]
+    body = [*reads, *function.steps, f"store {function.store}"]
+    return _looped(pointers, b"".join(bytes.fromhex(_PIECES[name]) for name in body))
+
+
+def _looped(pointers: Sequence[int], body: bytes, *, by_rows: bool = False) -> bytes:
+    """Loops around what computes an element, or a row of them."""
+    code = bytearray(bytes.fromhex(_PIECES["begin"]))
+    for place, register in enumerate(pointers):
+        code += _with_number(_LOAD, register, place)
+    starts = []
+    for axis, (register, _) in enumerate(_COUNTERS):
+        code += _with_number(_LOAD, register, len(pointers) + axis)
+        starts.append(len(code))
+    code += body
+    number = len(pointers) + AXES
+    for axis in reversed(range(AXES)):
+        register, is_high = _COUNTERS[axis]
+        if by_rows and axis == AXES - 1:
+            number += len(pointers)
+            continue
+        for pointer in pointers:
+            code += _with_number(_ADD, pointer, number)
+            number += 1
+        # dec the counter; jnz start
+        code += bytes((0x49 if is_high else 0x48, 0xFF, 0xC8 | register & 7, 0x0F, 0x85))
+        code += struct.pack("<i", starts[axis] - len(code) - 4)
+    code += bytes.fromhex(_PIECES["upper"]) if by_rows else b""
+    return bytes(code + bytes.fromhex(_PIECES["end"]))
+
+
+def _with_number(opcode: int, register: int, number: int) -> bytes:
+    """An instruction on a register and the number of 8 bytes at this place behind rdi."""
+    return bytes((0x48 | register >> 3 << 2, opcode, 0x87 | (register & 7) << 3)) + struct.pack(
+        "<i", 8 * number
+    )

@@ -1,0 +1,152 @@
+"""What machine code computes of few numbers instead of NumPy, as a part of one call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice.ops import arithmetic, comparison, logical
+from polydevice.ops.convert import Convert
+from polydevice.ops.op import Op
+from polydevice.ops.pointwise import AutoBroadcast, BinaryPointwise
+from polydevice.ops.select import Select
+from polydevice_cpu.algorithms.by_machine.small import Form, Function, prepared
+from polydevice_cpu.plan.binding.context import Context
+from polydevice_cpu.plan.step import ArrayStep, ByMachine, Compute, Start
+from polydevice_cpu.plan.value import Value
+
+_KINDS: dict[np.dtype[Any], str] = {
+    np.dtype(np.float32): "f32",
+    np.dtype(np.int64): "i64",
+    np.dtype(np.int32): "i32",
+    np.dtype(np.uint8): "byte",
+    np.dtype(np.bool_): "byte",
+}
+_AS_BITS = {8: "i64", 4: "i32", 1: "byte"}
+
+_ARITHMETIC: dict[type[Op], str] = {
+    arithmetic.Add: "add",
+    arithmetic.Subtract: "subtract",
+    arithmetic.Multiply: "multiply",
+}
+_OF_INTEGERS: dict[type[Op], str] = {
+    **_ARITHMETIC,
+    arithmetic.Minimum: "minimum",
+    arithmetic.Maximum: "maximum",
+}
+_OF_FLOATS: dict[type[Op], str] = {**_ARITHMETIC, arithmetic.Divide: "divide"}
+_COMPARISONS: dict[type[Op], str] = {
+    comparison.Equal: "equal",
+    comparison.NotEqual: "not equal",
+    comparison.Less: "less",
+    comparison.LessEqual: "less or equal",
+    comparison.Greater: "greater",
+    comparison.GreaterEqual: "greater or equal",
+}
+_OF_BITS: dict[type[Op], str] = {
+    logical.LogicalAnd: "and",
+    logical.LogicalOr: "or",
+    logical.LogicalXor: "xor",
+}
+
+
+def with_code(op: Op, start: Start) -> Start:
+    """Return what starts an operation with machine code, where there are few elements."""
+    if _function(op, None) is None:
+        return start
+
+    def start_code(context: Context) -> Compute:
+        def prepare(values: Sequence[Value]) -> tuple[Any, bytes] | None:
+            function = _function(op, [each.dtype for each in values])
+            forms = [form for each in values if (form := _form(each)) is not None]
+            if function is None or len(forms) < len(values):
+                return None
+            return prepared(function, forms)
+
+        return ByMachine(start(context), prepare)
+
+    return start_code
+
+
+def _form(value: Value) -> Form | None:
+    if value.strides is None:
+        return None
+    return value.shape, tuple(step * value.dtype.itemsize for step in value.strides)
+
+
+def _function(op: Op, kinds: Sequence[np.dtype[Any]] | None) -> Function | None:
+    """The function of elements of these types, the last one the result's; None without code.
+
+    Without types: any function, if there is code for some.
+    """
+    if isinstance(op, BinaryPointwise) and op.auto_broadcast is AutoBroadcast.PDPD:
+        return None
+    if kinds is None:
+        tables = _OF_INTEGERS, _OF_FLOATS, _COMPARISONS, _OF_BITS
+        is_known = any(type(op) in each for each in tables)
+        is_known = is_known or isinstance(op, (Select, Convert, logical.LogicalNot))
+        return Function((), (), "") if is_known else None
+    names = tuple(_KINDS.get(kind, "") for kind in kinds)
+    if "" in names:
+        return None
+    *reads, store = names
+    if isinstance(op, Select):
+        if kinds[1] != kinds[2] or reads[0] != "byte" or op.auto_broadcast is AutoBroadcast.PDPD:
+            return None
+        bits = _AS_BITS[kinds[1].itemsize]
+        return Function(("byte", bits, bits), ("select",), bits)
+    if isinstance(op, Convert):
+        steps = _converting(reads[0], kinds[-1])
+        return None if steps is None else Function(tuple(reads), steps, store)
+    if isinstance(op, logical.LogicalNot):
+        return Function(("byte",), ("not",), "byte") if kinds[0] == np.bool_ else None
+    if reads[0] != reads[1] or kinds[0] != kinds[1]:
+        return None
+    kind = type(op)
+    if kind in _OF_BITS:
+        return Function(tuple(reads), (_OF_BITS[kind],), store) if kinds[0] == np.bool_ else None
+    table = _COMPARISONS if kind in _COMPARISONS else None
+    if reads[0] == "f32":
+        step = (table or _OF_FLOATS).get(kind)
+        return None if step is None else Function(tuple(reads), (f"f32 {step}",), store)
+    step = (table or _OF_INTEGERS).get(kind)
+    if step is None or (table is None and kinds[0] == np.bool_):
+        return None
+    return Function(tuple(reads), (step,), store)
+
+
+def _converting(read: str, target: np.dtype[Any]) -> tuple[str, ...] | None:
+    """How elements become others.
+
+    Not floats other integers than i64: what lies beyond these NumPy makes something else of.
+    """
+    if target == np.bool_:
+        return ("f32 is not 0",) if read == "f32" else ("is not 0",)
+    if read == "f32":
+        return {"f32": (), "i64": ("from f32",)}.get(_KINDS[target])
+    return ("to f32",) if _KINDS[target] == "f32" else ()
+
+
+def copying(name: str, type_: str, source: Value, target: Value) -> ArrayStep:
+    """Return a step that copies a value to another, repeated and converted as NumPy does."""
+    return ArrayStep(name, type_, lambda _: _COPY, [source], [target], writes=True)
+
+
+def _copy(source: Array, target: Array) -> tuple[()]:
+    np.copyto(target, source, casting="unsafe")
+    return ()
+
+
+def _prepare_copy(values: Sequence[Value]) -> tuple[Any, bytes] | None:
+    source, target = values
+    forms = [form for each in values if (form := _form(each)) is not None]
+    if len(forms) < len(values) or source.dtype != target.dtype or source.dtype.hasobject:
+        return None
+    bits = _AS_BITS.get(source.dtype.itemsize)
+    return None if bits is None else prepared(Function((bits,), (), bits), forms)
+
+
+_COPY = ByMachine(_copy, _prepare_copy)

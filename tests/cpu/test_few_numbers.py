@@ -1,0 +1,195 @@
+"""Functions of few numbers by machine code, in any order of memory; NumPy judges."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import math
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from polydevice_cpu.algorithms.by_machine import small
+from polydevice_cpu.algorithms.by_machine.rows import shares
+from polydevice_cpu.algorithms.by_machine.rows import sums as row_sums
+from polydevice_cpu.algorithms.by_machine.small import Function, prepared
+from polydevice_cpu.onednn.engine import address_of
+from tests.cpu.loading import load
+from tests.cpu.models import answer, build
+from tests.guard_pages import SIDES, guarded
+
+F = np.float32
+KINDS = {"f32": [F], "i64": [np.int64], "i32": [np.int32], "byte": [np.uint8, np.bool_]}
+PAIRS = {
+    "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "minimum": np.minimum,
+    "maximum": np.maximum, "equal": np.equal, "not equal": np.not_equal, "less": np.less,
+    "less or equal": np.less_equal, "greater": np.greater, "greater or equal": np.greater_equal,
+    "divide": np.divide,
+}  # fmt: skip
+BITS = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
+
+
+@pytest.mark.skipif(shutil.which("as") is None, reason="no assembler")
+def test_the_comments_assemble_to_the_bytes(tmp_path):
+    text = inspect.getsource(small)
+    text = text[text.index("_PIECES = {") : text.index("\n}\n")]
+    found = re.findall(r'"([^"]+)": "([0-9a-f]+)",  # (.+)', text)
+    found += [(name, code, comment) for comment, name, code in re.findall(
+        r'# (.+)\n +"([^"]+)": "([0-9a-f]+)",\n', text)]  # fmt: skip
+    assert {name for name, _, _ in found} == set(small._PIECES)
+    for name, code, comment in found:
+        source, made = tmp_path / "code.s", tmp_path / "code.o"
+        lines = comment.replace("; ", "\n")
+        source.write_text(f".intel_syntax noprefix\n.text\n{lines}\n")
+        subprocess.run(["as", "--64", str(source), "-o", str(made)], check=True)
+        assert bytes.fromhex(code) in made.read_bytes(), name
+
+
+def numbers(rng, kind, shape):
+    """Numbers that lie in any order, with gaps; some equal ones, and floats that are none."""
+    wide = tuple(n + int(rng.integers(0, 2)) for n in shape)
+    order = rng.permutation(len(shape))
+    x = np.zeros([wide[axis] for axis in order], kind).transpose(np.argsort(order))
+    x = x[(*(slice(0, n) for n in shape), ...)]
+    x[...] = rng.integers(0, 2 if kind is np.bool_ else 7, shape)
+    if kind is F:
+        x[rng.random(shape) < 0.2] = rng.choice([np.nan, np.inf, -np.inf, -0.0, 1e-40])
+    return x
+
+
+def computed(function, inputs, kind, shape):
+    rng = np.random.default_rng(len(shape))
+    result = numbers(rng, kind, shape)
+    forms = [(each.shape, each.strides) for each in (*inputs, result)]
+    found = prepared(function, forms)
+    if found is None:
+        pytest.skip("no such instructions here")
+    code, told = found
+    assert not code(shares.placed(told, *map(address_of, (*inputs, result))))
+    return result
+
+
+SHAPES = [
+    ((), (), ()), ((5,), (5,), (5,)), ((2, 3, 4), (1, 3, 1), (2, 3, 4)), ((7, 1), (1, 6), (7, 6)),
+    ((2, 1, 3, 1), (5, 1, 4), (2, 5, 3, 4)), ((3,), (), (2, 3)), ((1, 1), (4, 1), (4, 9)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("shapes", SHAPES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_pairs(shapes, kind):
+    rng = np.random.default_rng(len(shapes[0]))
+    for element in KINDS[kind]:
+        for name, function in {**PAIRS, **BITS}.items():
+            is_comparison = "equal" in name or name in ("less", "greater")
+            if name in BITS and element is not np.bool_:
+                continue
+            if element is np.bool_ and name not in BITS and not is_comparison:
+                continue
+            if name in (("minimum", "maximum") if kind == "f32" else ("divide",)):
+                continue
+            a, b = (numbers(rng, element, shape) for shape in shapes[:2])
+            step = f"f32 {name}" if kind == "f32" else name
+            with np.errstate(all="ignore"):
+                want = function(a, b)
+            store = "byte" if want.dtype == bool else kind
+            got = computed(
+                Function((kind, kind), (step,), store), (a, b), want.dtype.type, shapes[2]
+            )
+            np.testing.assert_array_equal(got, np.broadcast_to(want, shapes[2]), name)
+
+
+@pytest.mark.parametrize("bits", ["i64", "i32", "byte"])
+def test_selected(bits):
+    rng = np.random.default_rng(1)
+    element = KINDS[bits][0]
+    shapes = ((4, 1, 3), (1, 5, 1), (4, 5, 3))
+    condition = numbers(rng, np.bool_, shapes[0])
+    a, b = (numbers(rng, element, shape) for shape in shapes[1:])
+    function = Function(("byte", bits, bits), ("select",), bits)
+    got = computed(function, (condition, a, b), element, shapes[2])
+    np.testing.assert_array_equal(got, np.where(condition, a, b))
+
+
+@pytest.mark.skipif(not shares.is_there(), reason="no such instructions here")
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("length", [1, 5, 6, 16, 17, 40, 64])
+@pytest.mark.parametrize("name", ["add", "subtract", "multiply", "divide"])
+def test_rows(side, length, name):
+    rng = np.random.default_rng(length)
+    shape = (3, 2, 5, length)
+    given = [(1, 2, 1, length), (3, 2, 5, length), (3, 1, 5, 1), (length,), (1,)]
+    for first, second in itertools.product(given, given):
+        a, b, got = (
+            guarded(side, 4 * math.prod(n)).view(F).reshape(n) for n in (first, second, shape)
+        )
+        a[...], b[...] = rng.normal(size=first), rng.normal(size=second)
+        forms = [(each.shape, each.strides) for each in (a, b, got)]
+        found = prepared(Function(("f32", "f32"), (f"f32 {name}",), "f32"), forms)
+        code, told = found
+        assert not code(shares.placed(told, *map(address_of, (a, b, got))))
+        np.testing.assert_array_equal(got, np.broadcast_to(PAIRS[name](a, b), shape))
+
+
+@pytest.mark.skipif(not shares.is_there(), reason="no such instructions here")
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("length", [1, 8, 15, 16, 33, 128])
+def test_sums_of_rows(side, length):
+    rng = np.random.default_rng(length)
+    for rows in (1, 3, 40):
+        x = guarded(side, 4 * rows * length).view(F).reshape(rows, length)
+        got = guarded(side, 4 * rows).view(F)
+        x[...] = rng.normal(size=x.shape)
+        code, told = row_sums.prepared(rows, length, 0.5)
+        assert not code(shares.placed(told, address_of(x), address_of(got)))
+        np.testing.assert_allclose(got, x.astype(float).sum(1) / 2, rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_too_much():
+    copy = Function(("i32",), (), "i32")
+    row = ((small.MOST + 1,), (4,))
+    assert prepared(copy, [row, row]) is None
+    nothing = ((0, 3), (12, 4))
+    assert prepared(copy, [nothing, nothing]) is None
+    axes = tuple((2,) * 5 for _ in range(2))
+    scattered = (axes[0], (4, 12, 40, 100, 400))
+    assert prepared(copy, [scattered, scattered]) is None
+
+
+@pytest.mark.parametrize("count", [1, 6, 40])
+def test_networks(core, count):
+    """Masks as language models have them, and what ends a loop, of open sizes."""
+    rng = np.random.default_rng(count)
+    constants = {
+        "zero": np.array([0]), "one": np.array(1), "low": F(-1e9), "high": F(0),
+        "axes": np.array([1]), "minus": np.array([-1]),
+    }  # fmt: skip
+    nodes = [
+        ("Greater", ["m", "zero"], ["kept"], {}),
+        ("Unsqueeze", ["kept", "axes"], ["kept1"], {}),
+        ("Shape", ["m"], ["sizes"], {}),
+        ("Gather", ["sizes", "one"], ["length"], {}),
+        ("Range", ["start", "length", "one"], ["places"], {}),
+        ("Unsqueeze", ["places", "minus"], ["rows"], {}),
+        ("LessOrEqual", ["places", "rows"], ["causal"], {}),
+        ("And", ["causal", "kept1"], ["both"], {}),
+        ("Where", ["both", "high", "low"], ["y"], {}),
+        ("Not", ["both"], ["hidden"], {}),
+        ("Cast", ["hidden"], ["h"], {"to": 7}),
+        ("ReduceSum", ["h", "minus"], ["sums"], {"keepdims": 1}),
+        ("ReduceMin", ["sums"], ["z"], {"axes": [2], "keepdims": 0}),
+        ("Mul", ["m", "m"], ["squares"], {}),
+        ("Sub", ["squares", "m"], ["w"], {}),
+    ]
+    constants["start"] = np.array(0)
+    model = build(nodes, {"m": ["n", "k"]}, ["y", "z", "w"], constants, element_type=np.int64)
+    executable = load(core, model)
+    for shape in ((1, count), (3, count), (2, 7), (1, count)):
+        feed = {"m": rng.integers(0, 3, shape)}
+        got, want = executable.infer(feed), answer(model, feed)
+        for name, each in zip("yzw", want, strict=True):
+            np.testing.assert_array_equal(got[name], each)
+            assert got[name].dtype == each.dtype
