@@ -1,4 +1,4 @@
-"""Products of tensors and softmax by machine code that is the same for all sizes."""
+"""Products of tensors by machine code that is the same for all sizes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from polydevice_cpu.algorithms.by_machine import matrix_code
 from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.algorithms.by_machine.matrices import MOST_TERMS, Seen, products
 from polydevice_cpu.algorithms.by_machine.matrix_code import LONGEST, ROWS, Columns, Function, Scope
-from polydevice_cpu.algorithms.by_machine.softmax_code import softmax
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise
 from polydevice_cpu.onednn.constants import Algorithm, Arg
@@ -240,53 +239,6 @@ def test_all_code_fits_into_a_page():
                 assert len(code) <= mmap.PAGESIZE
 
 
-def rows_of(seed, count, length):
-    random = np.random.default_rng(seed)
-    x = random.normal(scale=random.choice([1, 30]), size=(count, length)).astype(F)
-    odd = [-np.inf, -np.finfo(F).max, 1e-40, -1e-40, 88.8, -104.0, np.inf, np.nan]
-    for row, number in zip(x[1:], odd, strict=False):
-        row[random.random(length) < 0.3] = number
-    x[-1] = -np.inf
-    x[-2] = x[-2, 0]
-    return x
-
-
-@pytest.mark.parametrize("length", [2, 3, 15, 16, 17, 33, 64, 77, 250, 1031])
-@pytest.mark.parametrize("side", SIDES)
-def test_softmax_is_that_of_numpy_and_of_onednn_to_the_bit(length, side):
-    given = rows_of(length, 37, length)
-    x, got = (guarded(side, given.nbytes).view(F).reshape(given.shape) for _ in range(2))
-    x[...] = given
-    told = softmax(*x.shape)
-    assert told is not None
-    run(told, [x, got])
-    with np.errstate(all="ignore"):
-        parts = np.exp(given.astype(float) - given.max(-1, keepdims=True))
-        wanted = parts / parts.sum(-1, keepdims=True)
-    are_numbers = ~np.isnan(wanted).any(-1)
-    assert are_numbers.sum() > 30
-    np.testing.assert_allclose(got[are_numbers], wanted[are_numbers], rtol=1e-4, atol=1e-6)
-    layout, theirs = Descriptor.dense(x.shape), np.empty_like(given)
-    with openmp.threads(1):
-        made = Primitive.create(
-            "softmax_forward",
-            *(engine(), 96, Algorithm.SOFTMAX_ACCURATE, layout, layout, 1, Attributes()),
-        )
-    assert made is not None
-    memory = {Arg.SRC: x, Arg.DST: theirs}
-    run_once(made, {at: MemoryObject(layout, address_of(each)) for at, each in memory.items()})
-    assert made.implementation.startswith("jit:avx512_core")
-    np.testing.assert_array_equal(got, theirs)
-
-
-def test_softmax_may_be_computed_where_it_lies():
-    x = rows_of(5, 9, 29)[:1]
-    apart = np.empty_like(x)
-    run(softmax(*x.shape), [x, apart])
-    run(softmax(*x.shape), [x, x])
-    np.testing.assert_array_equal(x, apart)
-
-
 def attention(heads=4, size=16, bias=False):
     """Attention with a mask, for texts of any length, and as many as there are."""
     width = heads * size
@@ -341,7 +293,7 @@ def test_attention_of_any_length(core, is_biased):
         inputs = given(number, is_biased, *sizes)
         assert_right(model, inputs, request.infer(inputs)["y"])
         if number > 3:
-            assert len(codes(executable)) == 3
+            assert len(codes(executable)) == 2
     for number in (6, 3):  # shapes that come back
         inputs = given(number, is_biased, *LENGTHS[number])
         assert_right(model, inputs, request.infer(inputs)["y"])
@@ -388,6 +340,19 @@ def test_requests_with_other_shapes_at_once(core):
     assert not failed
 
 
+def test_without_machine_code(core, monkeypatch):
+    model = attention()
+    products.cache_clear()
+    monkeypatch.setattr("polydevice_cpu.algorithms.by_machine.matrices._function", lambda *_: None)
+    executable = load(core, model, CPU_THREADS_NUM="1")
+    request = executable.create_infer_request()
+    for number, sizes in enumerate([(1, 20), (2, 21), *LENGTHS]):
+        inputs = given(number, False, *sizes)
+        assert_right(model, inputs, request.infer(inputs)["y"])
+        assert not codes(executable)
+    products.cache_clear()
+
+
 def test_inputs_and_outputs_that_move(core):
     """Softmax alone: code reads and writes what the caller provides."""
     node = [("Softmax", ["x"], ["y"], {"axis": -1})]
@@ -398,18 +363,4 @@ def test_inputs_and_outputs_that_move(core):
         for seed in range(3):
             x = image(10 * number + seed, 700, length)
             assert_right(model, {"x": x}, request.infer({"x": x})["y"])
-    assert codes(executable) == ["SoftMax"]
-
-
-def test_without_machine_code(core, monkeypatch):
-    model = attention()
-    monkeypatch.setattr("polydevice_cpu.algorithms.by_machine.softmax_code._function", lambda: None)
-    products.cache_clear()
-    monkeypatch.setattr("polydevice_cpu.algorithms.by_machine.matrices._function", lambda *_: None)
-    executable = load(core, model, CPU_THREADS_NUM="1")
-    request = executable.create_infer_request()
-    for number, sizes in enumerate([(1, 20), (2, 21), *LENGTHS]):
-        inputs = given(number, False, *sizes)
-        assert_right(model, inputs, request.infer(inputs)["y"])
-        assert not codes(executable)
-    products.cache_clear()
+    assert "polydevice:avx512" in executable.explain()

@@ -1,4 +1,4 @@
-"""Products of tensors and softmax of rows by machine code for all sizes, as attention has them.
+"""Products of tensors by machine code for all sizes, as attention has them.
 
 oneDNN would generate code for each size. It is the same to the bit, and takes as long.
 """
@@ -13,19 +13,15 @@ from typing import Any, TypeGuard
 from polydevice_cpu.algorithms.by_machine.code import Code, Told
 from polydevice_cpu.algorithms.by_machine.matrices import Seen, products
 from polydevice_cpu.algorithms.by_machine.matrix_code import LONGEST, Function
-from polydevice_cpu.algorithms.by_machine.softmax_code import softmax
 from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, PostOp
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType
 from polydevice_cpu.onednn.descriptor import (
     Descriptor,
     SymbolicDescriptor,
-    row_major,
-    same_steps,
 )
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
 
 _PRODUCT = "brg:avx512_core"
-_SOFTMAX = "jit:avx512_core", "jit:avx512_core_fp16"
 """oneDNN's code whose order of computing is followed."""
 
 MOST_PRODUCTS = 1 << 27
@@ -63,11 +59,8 @@ def by_code(given: Primitive) -> ByCode | None:
     """Return how machine code computes a primitive; None where it does for no sizes."""
     if not isinstance(given, SymbolicPrimitive) or given.threads != 1:
         return None
-    if given.name == "matmul" and given.implementation == _PRODUCT:
-        return _product(given)
-    if given.name == "softmax_forward" and given.implementation in _SOFTMAX:
-        return _softmax(given)
-    return None
+    is_product = given.name == "matmul" and given.implementation == _PRODUCT
+    return _product(given) if is_product else None
 
 
 def _product(given: SymbolicPrimitive) -> ByCode | None:
@@ -112,26 +105,6 @@ def _link(post_op: PostOp) -> tuple[Function, Descriptor | tuple[float, float]] 
     if isinstance(post_op, Eltwise) and post_op.algorithm == Algorithm.LINEAR:
         return Function.LINEAR, (post_op.alpha, post_op.beta)
     return None
-
-
-def _softmax(given: SymbolicPrimitive) -> ByCode | None:
-    _, _, algorithm, source, result, axis, attributes = given.arguments
-    assert isinstance(attributes, Attributes)
-    if algorithm != Algorithm.SOFTMAX_ACCURATE or attributes.post_ops or attributes.quantisation:
-        return None
-    sides = [each for each in (source, result) if _is_plain(each)]
-    if len(sides) < 2 or axis != len(sides[1].shape) - 1:
-        return None
-
-    def told(sizes: _Sizes) -> Sequence[Told] | None:
-        for each in sides:
-            shape, steps = _numbers(each, sizes)
-            if 0 in shape or not same_steps(shape, steps, row_major(shape)):
-                return None
-        *rows, length = _numbers(sides[1], sizes)[0]
-        return softmax(math.prod(rows), length)
-
-    return ByCode([Arg.SRC], told)
 
 
 def _is_plain(layout: object) -> TypeGuard[Descriptor]:

@@ -207,7 +207,7 @@ class _Form(NamedTuple):
     constants: Constants
 
 
-class ByMachine:
+class WindowsByMachine:
     """What computes a template's convolutions; for one thread at a time."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.filling.attention import ByCode, by_code
 from polydevice_cpu.plan.filling.blocks import Blocks, may_be_in_blocks, products
-from polydevice_cpu.plan.filling.by_machine import ByMachine, may_be_by_machine
+from polydevice_cpu.plan.filling.by_machine import WindowsByMachine, may_be_by_machine
 from polydevice_cpu.plan.filling.by_numpy import ByNumPy, by_numpy
 from polydevice_cpu.plan.filling.captured import serves_all_sizes
 from polydevice_cpu.plan.filling.means import may_be_a_mean
@@ -39,7 +39,7 @@ class Formulas:
         by_numpy: place of a primitive → how NumPy computes it, for some sizes.
         in_blocks: places of convolutions that may be computed in blocks.
         in_code: places of convolutions that there is machine code for.
-        by_code: place → how machine code computes a product or softmax.
+        by_code: place → how machine code computes a product.
         products: how many all steps compute, for the sizes that there are.
         strips: what makes primitives for some of the positions.
         blocks: the same, of convolutions with larger windows.
@@ -63,7 +63,7 @@ class Formulas:
         self.products = 0
         self.strips = Strips(self.relied_on)
         self.blocks = Blocks(self.relied_on)
-        self.by_machine = ByMachine()
+        self.by_machine = WindowsByMachine()
         self.varying: set[int] = set()
         self.known = Known(self.places, self.varying)
         self._kept: list[object] = []
