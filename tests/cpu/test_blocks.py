@@ -8,8 +8,8 @@ import pytest
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.filling import blocks as making
-from polydevice_cpu.plan.filling import by_machine
 from polydevice_cpu.plan.filling.blocks import MOST, REPEATED, cuts
+from polydevice_cpu.plan.filling.by_machine import windows as by_machine
 from polydevice_cpu.plan.step import PrimitiveStep
 from tests.cpu import models
 from tests.cpu.loading import asked_from_now, image, load

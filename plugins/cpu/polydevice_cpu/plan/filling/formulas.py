@@ -10,9 +10,9 @@ from polydevice.symbolic_size import Number, UntraceableError, is_formula, is_sy
 from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, PostOp
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
-from polydevice_cpu.plan.filling.attention import ByCode, by_code
 from polydevice_cpu.plan.filling.blocks import Blocks, may_be_in_blocks, products
-from polydevice_cpu.plan.filling.by_machine import WindowsByMachine, may_be_by_machine
+from polydevice_cpu.plan.filling.by_machine.products import ByCode, by_code
+from polydevice_cpu.plan.filling.by_machine.windows import WindowsByMachine, may_be_by_machine
 from polydevice_cpu.plan.filling.by_numpy import ByNumPy, by_numpy
 from polydevice_cpu.plan.filling.captured import serves_all_sizes
 from polydevice_cpu.plan.filling.means import may_be_a_mean
