@@ -310,3 +310,23 @@ def test_ten_thousand_shapes_take_no_more_memory_than_four_thousand(tmp_path):
     grown, last = result.stdout.split()
     assert int(grown) < 24 << 20
     assert float(last) == pytest.approx(float(image(5, 4, 3, 1, 1)[0].sum()), rel=1e-4)
+
+
+def test_a_part_of_what_turns_out_empty(core):
+    """As the keys of a layer among those of all layers, of texts that have no past yet."""
+    rng = np.random.default_rng(3)
+    weights = {"layer": np.array(1), "w": rng.standard_normal((6, 5)).astype("f4")}
+    nodes = [
+        ("Gather", ["past", "layer"], ["mine"], {"axis": 0}),
+        ("Concat", ["mine", "x"], ["all"], {"axis": 1}),
+        ("MatMul", ["all", "w"], ["y"], {}),
+    ]
+    model = models.build(nodes, {"past": [3, 2, "n", 6], "x": [2, "m", 6]}, ["y"], weights)
+    request = core.load_network(core.read_network(model), "CPU").create_infer_request()
+    for past, more in ((5, 3), (7, 2), (9, 4), (11, 1), (0, 3), (4, 2), (0, 1)):
+        inputs = {
+            "past": rng.standard_normal((3, 2, past, 6)).astype("f4"),
+            "x": rng.standard_normal((2, more, 6)).astype("f4"),
+        }
+        (wanted,) = models.answer(model, inputs)
+        np.testing.assert_allclose(request.infer(inputs)["y"], wanted, rtol=1e-4, atol=1e-5)

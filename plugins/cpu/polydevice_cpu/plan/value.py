@@ -230,6 +230,8 @@ class Value:
     def array(self, data: Array) -> Array:
         """Return the NumPy view of this value; `data` holds the storage's bytes (uint8)."""
         assert self.strides is not None
+        if 0 in self.shape:  # a part of nothing may begin behind its end
+            return np.empty(self.shape, self.dtype)
         item = self.dtype.itemsize
         strides = [s * item for s in self.strides]
         array: Array = np.ndarray(self.shape, self.dtype, data, self.offset_bytes, strides)
