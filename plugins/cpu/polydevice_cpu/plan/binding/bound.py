@@ -28,7 +28,7 @@ from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.giving_way import GivingWay
 from polydevice_cpu.plan.binding.moving import MovingPlace, view_of
 from polydevice_cpu.plan.binding.places import Places
-from polydevice_cpu.plan.binding.stretches import Call, CodeCall, Together, stretches
+from polydevice_cpu.plan.binding.stretches import Call, PreparedCall, Together, stretches
 from polydevice_cpu.plan.binding.strips import run_strips
 from polydevice_cpu.plan.binding.workspace import Workspace
 from polydevice_cpu.plan.plan import Plan
@@ -328,7 +328,7 @@ class BoundPlan:
         prepared = compute.prepare(step.values) if isinstance(compute, ByMachine) else None
         if prepared is None:
             return None
-        call = CodeCall.of(*prepared)
+        call = PreparedCall.of(*prepared)
         self._keep_addresses(step.values, call.told)
         return call
 

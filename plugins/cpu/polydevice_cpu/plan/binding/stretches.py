@@ -22,7 +22,7 @@ STRETCH = 16
 """Steps between two questions; one takes 0.1 µs."""
 
 
-class CodeCall(partial[int]):
+class PreparedCall(partial[int]):
     """A call of machine code, prepared.
 
     Attributes:
@@ -34,7 +34,7 @@ class CodeCall(partial[int]):
     record: tuple[int, ...]
 
     @classmethod
-    def of(cls, function: Any, told: bytes) -> CodeCall:
+    def of(cls, function: Any, told: bytes) -> PreparedCall:
         """Return what calls a function with the address of a copy of what it is told."""
         numbers = np.frombuffer(bytearray(told.ljust(-(-len(told) // 8) * 8, b"\0")), np.int64)
         made = cls(function, c_void_p(address_of(numbers)))
@@ -50,9 +50,9 @@ class Together(partial[int]):
         executions: what it calls, as long as one returns 0.
     """
 
-    executions: Sequence[Execution | CodeCall | Calls]
+    executions: Sequence[Execution | PreparedCall | Calls]
 
-    def failed(self, result: int) -> tuple[Execution | CodeCall | Calls, int]:
+    def failed(self, result: int) -> tuple[Execution | PreparedCall | Calls, int]:
         """Return which one failed, by what the call returned, and its status."""
         return self.executions[len(self.executions) - (result >> 32)], result & 0xFFFFFFFF
 
@@ -73,7 +73,7 @@ def stretches(steps: Sequence[Call]) -> list[list[Call]]:
 
 
 def _is_recorded(call: Call) -> bool:
-    return isinstance(call, (Execution, CodeCall, Calls))
+    return isinstance(call, (Execution, PreparedCall, Calls))
 
 
 def _together(executions: list[Any]) -> Sequence[Call]:
