@@ -36,6 +36,9 @@ else:
 
         def make(cls: type) -> type:
             own = vars(cls)
+            bases = [each for each in cls.__mro__[1:] if "__dataclass_params__" in vars(each)]
+            if not all(_is_alike(base, frozen=frozen, eq=eq) for base in bases):
+                return dataclasses.dataclass(frozen=frozen, eq=eq)(cls)  # which may refuse to
             hash_is_own = own.get("__hash__") is not None or (
                 "__hash__" in own and "__eq__" not in own
             )
@@ -53,7 +56,9 @@ else:
             finally:
                 _thread.makes = False
             made.__dataclass_params__ = _Params(made.__dataclass_params__, frozen=frozen, eq=eq)
-            names = [field.name for field in dataclasses.fields(made) if field.compare]
+            fields = dataclasses.fields(made)
+            made.__set_at_first__ = frozenset(each.name for each in fields if _is_set(each))
+            names = [field.name for field in fields if field.compare]
             made.__compared__ = staticmethod(attrgetter(*names) if len(names) > 1 else _few(names))
             for name, each in shared.items():
                 setattr(made, name, each)
@@ -71,6 +76,17 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
+def _is_alike(base: Any, *, frozen: bool, eq: bool) -> bool:
+    """Whether a base is one of ours, whose methods do for a class that adds fields."""
+    params = base.__dataclass_params__
+    return isinstance(params, _Params) and (params.frozen, params.eq) == (frozen, eq)
+
+
+def _is_set(field: dataclasses.Field[Any]) -> bool:
+    """Whether `__init__` sets a field."""
+    return field.init or field.default_factory is not dataclasses.MISSING
+
+
 class _Params:
     """What Python asks a base about: frozen ones and others do not mix.
 
@@ -86,6 +102,8 @@ class _Params:
         return self._frozen and not _thread.makes
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # as who copies asks, before there is anything
+            raise AttributeError(name)
         return getattr(self._made, name)
 
 
@@ -113,7 +131,7 @@ def _hash(self: Any) -> int:
 
 def _set_once(self: Any, name: str, value: object) -> None:
     values = self.__dict__
-    if name in values or name not in self.__dataclass_fields__:
+    if name in values or name not in self.__set_at_first__:
         raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
     values[name] = value
 

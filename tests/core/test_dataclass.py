@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import pickle
 from dataclasses import field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -193,3 +193,85 @@ def test_pickles_and_recursion() -> None:
     loop = Nested("a")
     object.__setattr__(loop, "inner", loop)
     assert "..." in repr(loop)
+
+
+def test_what_init_does_not_set_is_refused_too() -> None:
+    for made in (dataclass, dataclasses.dataclass):
+
+        @made(frozen=True)
+        class Sized:
+            """With a number of the class, and one that nobody gives."""
+
+            kind: ClassVar[str] = "sized"
+            size: int
+            unit: int = field(default=3, init=False)
+            parts: list[int] = field(default_factory=list, init=False)
+
+        one = Sized(1)
+        assert one.parts == []
+        for name in ("kind", "unit", "parts"):
+            with pytest.raises(dataclasses.FrozenInstanceError, match=name):
+                setattr(one, name, 4)
+        assert (one.kind, one.unit) == ("sized", 3)
+
+
+def test_ours_adds_to_pythons_own() -> None:
+    """As where operations of somebody share attributes."""
+    ours, _ = classes(dataclass, frozen=True)
+
+    @dataclasses.dataclass(frozen=True)
+    class Shared(ours):  # type: ignore[valid-type,misc]
+        """Frozen, as its base."""
+
+        y: int = 2
+
+    @dataclass(frozen=True)
+    class Third(Shared):
+        """One more field."""
+
+        z: int = 3
+
+    assert Third(1) == Third(1) != Third(1, z=4)
+    assert hash(Third(1, ())) == hash(Third(1, ()))
+    assert "y=2, z=3" in repr(Third(1))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Third(1).z = 4
+
+
+@pytest.mark.parametrize("of_base", [dataclass, dataclasses.dataclass])
+@pytest.mark.parametrize("is_frozen", [False, True])
+def test_frozen_ones_and_others_do_not_mix(of_base, is_frozen) -> None:
+    @of_base(frozen=is_frozen)
+    class Base:
+        """Of one kind."""
+
+        x: int
+
+    with pytest.raises(TypeError, match="cannot inherit"):
+        dataclass(frozen=not is_frozen)(type("Other", (Base,), {"__annotations__": {"y": int}}))
+
+
+def test_without_eq_it_compares_as_its_base_does() -> None:
+    for made in (dataclass, dataclasses.dataclass):
+
+        @made(frozen=True)
+        class Base:
+            """Compared by its field."""
+
+            x: int
+
+        @made(frozen=True, eq=False)
+        class More(Base):
+            """Not compared by its own."""
+
+            y: int
+
+        assert More(1, 2) == More(1, 3) != More(2, 2)
+        assert hash(More(1, 2)) == hash(More(1, 3))
+
+
+def test_what_describes_a_class_can_be_copied() -> None:
+    """As cloudpickle does with classes of a script."""
+    params = Nested.__dataclass_params__  # type: ignore[attr-defined]
+    for again in (copy.copy(params), pickle.loads(pickle.dumps(params))):
+        assert (again.frozen, again.eq, again.order) == (True, True, False)
