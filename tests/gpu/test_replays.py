@@ -125,7 +125,7 @@ def test_a_plan_that_took_its_place_runs(executable, rng, replayed) -> None:
     request.infer()
     request.infer()
     old = executable.plans.latest()
-    shapes = request.runner._replay.job.shapes
+    shapes = request.runner._replay.known.job.shapes
     executable.plans.remake(shapes, old, lambda: executable._compile(shapes))
     request.infer()
     assert executable.plans.latest() is not old
@@ -230,3 +230,19 @@ def test_threads_with_requests_of_their_own(executable, rng) -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_kept_memory_that_was_released_is_allocated_anew(executable, rng, replayed) -> None:
+    request = request_of(executable, exact(rng, *SHAPE))
+    for _ in range(3):
+        request.infer()
+    first = request.get_blob("y")
+    first.release()
+    request.infer()
+    assert request.get_blob("y") is not first
+    np.testing.assert_array_equal(
+        held(request.get_blob("y")), held(request.get_blob("x")) * 3 + 1
+    )
+    assert len(replayed) == 2
+    request.infer()
+    assert len(replayed) == 3

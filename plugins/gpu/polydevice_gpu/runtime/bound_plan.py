@@ -284,12 +284,16 @@ class Replay(NamedTuple):
     """An inference that may run again just as it did.
 
     Attributes:
-        job: the inference.
+        known: the inference, of a network without variables.
         changes: of the network's plans, before it was gathered; see `PlanCache.changes`.
     """
 
-    job: Job
+    known: KnownJob
     changes: int
+
+    def may_run(self, changes: int) -> bool:
+        """Whether its plan and memory are still there."""
+        return self.changes == changes and self.known.holds(())
 
 
 def _overlap(first: Array | GpuBlob, second: Array | GpuBlob) -> bool:

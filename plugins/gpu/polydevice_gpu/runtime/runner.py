@@ -190,7 +190,7 @@ class GpuRunner(Runner):
         """
         queue, lock = self.executable.queue(stream)
         replay, self._replay = self._replay, None
-        if replay is not None and replay.changes == self._plans.changes and not lock.is_shared:
+        if replay is not None and not lock.is_shared and replay.may_run(self._plans.changes):
             self._run_again(replay, queue, lock)
             return
         changes = self._plans.changes
@@ -230,11 +230,11 @@ class GpuRunner(Runner):
         known = self._known and self._known[-1].job is job and not self._variables
         plain = not (self._on_users_queue or self._followers or self.executable.profiling)
         if known and plain and job.bound.plan.is_final and job.bound.replays:
-            self._replay = Replay(job, changes)
+            self._replay = Replay(self._known[-1], changes)
 
     def _run_again(self, replay: Replay, queue: cl.Queue, lock: TurnLock) -> None:
         """Run the last inference again. Whatever can waits until the device has work."""
-        job = replay.job
+        job = replay.known.job
         bound = job.bound
         try:
             with lock:
