@@ -410,3 +410,28 @@ def test_no_step_of_a_node_that_falls_back_is_left(core, monkeypatch):
         given = image(seed, 5, 37)
         (y,) = executable.infer({"x": given}).values()
         np.testing.assert_allclose(y, (given - np.float32(1.5)) ** 2, rtol=1e-5)
+
+
+@pytest.mark.parametrize("channels", [17, 16])
+def test_depthwise_sums_whose_code_would_fault_are_not_tried(core, channels):
+    """Of gaps and pads so wide oneDNN takes code that reads 16 bytes at multiples of 16 only."""
+    weights = {
+        "one": image(1, channels, 1, 1, 1),
+        "deep": image(2, channels, 1, 4, 7) / 5,
+        "bias": image(3, channels),
+    }
+    geometry = {"strides": [3, 3], "dilations": [2, 2], "pads": [1, 3, 4, 9]}
+    nodes = [
+        ("Conv", ["x", "one"], ["a"], {"group": channels}),
+        ("Conv", ["a", "deep", "bias"], ["b"], {"group": channels, **geometry}),
+        ("Conv", ["r", "one"], ["c"], {"group": channels}),
+        ("Add", ["b", "c"], ["y"], {}),
+    ]
+    shapes = {"x": [1, channels, 65, 13], "r": [1, channels, 22, 5]}
+    open_ = {name: ["n", channels, f"{name}h", f"{name}w"] for name in shapes}
+    given = {name: image(5, *shape) for name, shape in shapes.items()}
+    for sizes in (shapes, open_):
+        model = build(nodes, sizes, ["y"], weights)
+        executable = load(core, model, CPU_THREADS_NUM=1)
+        got = executable.infer(given)["y"]
+        np.testing.assert_allclose(got, answer(model, given)[0], rtol=1e-4, atol=1e-5)
