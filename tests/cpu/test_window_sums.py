@@ -235,12 +235,52 @@ def test_answers_are_those_of_onednn_to_the_bit(chain, is_depthwise):
         if got is not None and case.is_whole:
             code, wanted = case.by_onednn()
             behind = tuple(each for _, each in case.pads)
-            is_in_order = by_machine.is_in_order(case.windows, behind, case.source[1])
+            sizes = case.source[1], case.result[3]
+            is_in_order = by_machine.is_in_order(case.windows, behind, *sizes)
             if code in by_machine.MOST_US and is_in_order:
                 compared += 1
                 bits = [np.where(np.isnan(each), 0, each).tobytes() for each in (got, wanted)]
                 np.testing.assert_array_equal(np.isnan(got), np.isnan(wanted))
                 assert bits[0] == bits[1], (case.source, case.result, case.windows)
+    assert compared > 8
+
+
+def test_fewer_positions_than_windows_reach_over_an_end():
+    """oneDNN adds elements in another order there, which is left to it."""
+    in_order = 0
+    for wide, reach in np.ndindex(5, 5):
+        case = Case(reach, [], is_depthwise=False)
+        width, sizes = wide + 9 - 2 * reach, (3, 9)
+        if width < 1:
+            continue
+        case.pads, case.result = [(1, 1), (reach, reach)], (1, 33, 4, wide + 1)
+        case.source = 1, 20, 4, width
+        case.windows = Windows(sizes, (1, 1), (0, 0), (1, reach), is_depthwise=False)
+        case.x, case.weights = case.numbers(1, 4, width, 20), case.numbers(*sizes, 20, 33)
+        case.bias, case.held = case.numbers(33), np.full((1, 4, wide + 1, 33), np.nan, np.float32)
+        (code, wanted), got = case.by_onednn(), case.got()
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-3)
+        if code in by_machine.MOST_US and by_machine.is_in_order(
+            case.windows, (1, reach), 20, wide + 1
+        ):
+            in_order += 1
+            assert got.tobytes() == wanted.tobytes(), (wide + 1, reach)
+    assert in_order > 8
+
+
+@pytest.mark.parametrize("is_depthwise", [False, True])
+def test_zeros_have_the_sign_of_onednns(is_depthwise):
+    chain = [(Function.RELU, 0.0, 0.0), (Function.PRELU, 0.0, 0.0)]
+    compared = 0
+    for seed in range(40):
+        case = Case(seed, chain, is_depthwise=is_depthwise, largest=70)
+        got = case.got()
+        if got is not None and case.is_whole:
+            code, wanted = case.by_onednn()
+            behind, sizes = tuple(n for _, n in case.pads), (case.source[1], case.result[3])
+            if code in by_machine.MOST_US and by_machine.is_in_order(case.windows, behind, *sizes):
+                compared += 1
+                assert got.tobytes() == wanted.tobytes()
     assert compared > 8
 
 

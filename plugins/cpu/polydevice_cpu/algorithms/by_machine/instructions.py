@@ -201,7 +201,7 @@ class Instructions:
         """Fill a vector with a number of 4 bytes from memory."""
         self.vector(0x18, register, 0, *place, behind=behind, kind=2, prefix=1)
 
-    def below(self, mask: int, first: int, second: int) -> None:
-        """Set a mask where one vector is below another."""
+    def not_above(self, mask: int, first: int, second: int) -> None:
+        """Set a mask where one vector is below another, or equal."""
         self.vector(0xC2, mask, first, second, is_memory=False)
-        self.text.append(1)
+        self.text.append(2)

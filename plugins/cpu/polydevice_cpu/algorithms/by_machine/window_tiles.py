@@ -94,8 +94,8 @@ class Tile(NamedTuple):
 
 
 _THERE, _NEGATIVE, _TINY = 1, 2, 3
-"""Masks: which channels of the last block there are, where a sum is below 0 (or is not), and where
-a power is too small."""
+"""Masks: which channels of the last block there are, where a sum is not above 0 (or is not below),
+and where a power is too small."""
 
 _ZERO, _ONE, _SHARE, _MOVED, _FACTOR, _COPY, _LEAST = 31, 30, 29, 28, 27, 26, 25
 _FACTORS, _SPREADS = range(24, 30), (30, 31)
@@ -317,7 +317,7 @@ def _append(
         elif function is Function.QUOTIENT:
             code.of_vectors(DIVIDE, sum_, sum_, _SHARE)
         elif function is Function.PRELU:
-            code.below(_NEGATIVE, sum_, _ZERO)
+            code.not_above(_NEGATIVE, sum_, _ZERO)  # 0 times a slope below 0 is -0, as oneDNN's is
             code.vector(MUL, sum_, sum_, _SHARE, is_memory=False, mask=_NEGATIVE)
         else:
             code.of_vectors(MUL, _COPY, sum_, _SHARE)
