@@ -240,9 +240,7 @@ def test_kept_memory_that_was_released_is_allocated_anew(executable, rng, replay
     first.release()
     request.infer()
     assert request.get_blob("y") is not first
-    np.testing.assert_array_equal(
-        held(request.get_blob("y")), held(request.get_blob("x")) * 3 + 1
-    )
+    np.testing.assert_array_equal(held(request.get_blob("y")), held(request.get_blob("x")) * 3 + 1)
     assert len(replayed) == 2
     request.infer()
     assert len(replayed) == 3
