@@ -13,6 +13,7 @@ from polydevice.ops.generate import Eye, NegativeIndices, OneHot, Range, Range1,
 from polydevice.shape import Dim, Shape
 from polydevice.tensor import TensorDesc, desc_of
 from polydevice.testing.op_case import OpCase
+from polydevice_cpu.ops.generate import range_
 from tests.ops.check import check
 from tests.ops.openvino_oracle import openvino_case
 
@@ -131,3 +132,16 @@ def test_eye(device, rows, columns, diagonal, kind, batch):
 )
 def test_lengths_of_ranges_of_whole_numbers(limits, length):
     assert range_length(*limits) == length
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("shape", [(0,), (2,), (1, 3)])
+def test_range_wants_one_number_each(place, shape):
+    """As of ranks that only the data tells, which nobody saw before."""
+    limits = [np.array(1), np.array([[9]]), np.array([2])]
+    for kind, right in ((ElementType.i64, [1, 3, 5, 7]), (ElementType.f32, [1, 3, 5, 7])):
+        np.testing.assert_array_equal(range_(Range(output_type=kind), *limits), right)
+    limits[place] = np.ones(shape, np.int64)
+    for kind in (ElementType.i64, ElementType.f32):
+        with pytest.raises(InferenceError, match="one number each"):
+            range_(Range(output_type=kind), *limits)

@@ -29,6 +29,9 @@ def range_(op: Range, start: Array, stop: Array, step: Array) -> Array:
 
 
 def _range(start: Array, stop: Array, step: Array, dtype: np.dtype[np.generic]) -> Array:
+    if not start.size == stop.size == step.size == 1:  # of ranks that only the data tells
+        shapes = [list(each.shape) for each in (start, stop, step)]
+        raise InferenceError(f"Range: start, stop and step are of {shapes}, not one number each")
     wide = np.int64 if dtype.kind in "iu" else np.float64
     if dtype == np.int64 and start.dtype == stop.dtype == step.dtype == dtype and step.item():
         limits: list[int] = [start.item(), stop.item(), step.item()]
