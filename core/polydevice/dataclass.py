@@ -4,8 +4,9 @@ Python compiles up to seven functions for every data class: 0.31 ms for a frozen
 (CPython 3.11, Xeon), which was half of the time that `import polydevice` takes, and a fifth of
 `load_network` on a GPU from a filled cache. Here `__init__` alone is compiled, and data classes
 share what compares, hashes and shows them, and refuses changes: 0.07 ms. An *instance* of a frozen
-one takes 0.6 instead of 0.5 µs to make, and 0.27 instead of 0.12 to compare, so that what every
-inference makes uses Python's own, or is a tuple.
+one takes 0.6 instead of 0.5 µs to make, and 0.27 instead of 0.12 to compare. So Python's own stays
+where instances are made for every new shape (polydevice_cpu), and in polydevice_gpu.cl, of which
+child processes run modules without importing polydevice.
 """
 
 from __future__ import annotations

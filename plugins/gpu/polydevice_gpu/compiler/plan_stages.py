@@ -43,7 +43,7 @@ from polydevice_gpu.runtime.plan import (
     launching,
     scratch_memory,
 )
-from polydevice_gpu.runtime.weights import UploadQueues, WeightStore
+from polydevice_gpu.runtime.weights import WeightStore
 from polydevice_gpu.tuning.candidates import built_choice, launches_of, takes
 
 UPLOADING = min(8, os.cpu_count() or 1)
@@ -202,11 +202,8 @@ def begin_uploads(work: PlanWork) -> None:
     arguments = [argument for launch in launches for argument in launch.arguments]
     for argument in arguments:
         _settle(argument)
-    queues = UploadQueues(work.builder.device)
     found = filter(None, map(constant_in, arguments))
-    work.uploads = [
-        work.uploaders.submit(work.weights.buffer, *constant, queues) for constant in found
-    ]
+    work.uploads = [work.uploaders.submit(work.weights.buffer, *constant) for constant in found]
 
 
 def await_uploads(work: PlanWork) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
 import numpy as np
@@ -121,26 +119,6 @@ def _pool_of(device: cl.Device) -> _Pool:
         return _POOLS.setdefault(device, _Pool())
 
 
-class UploadQueues:
-    """Queues that uploads use in turn: making one takes NVIDIA's driver 22 µs (H200)."""
-
-    def __init__(self, device: cl.Device) -> None:
-        """Begin without any."""
-        self._device = device
-        self._idle: deque[cl.Queue] = deque()
-
-    @contextmanager
-    def lend(self) -> Iterator[cl.Queue]:
-        """Lend a queue, for one thread; afterwards nothing of it is under way."""
-        try:
-            queue = self._idle.pop()
-        except IndexError:
-            queue = self._device.queue()
-        with queue:
-            yield queue
-        self._idle.append(queue)
-
-
 class WeightStore:
     """Constants in device memory, in the form that kernels want; each uploaded once.
 
@@ -175,30 +153,16 @@ class WeightStore:
         # What counts already: plans of other shapes make equal constants, which are uploaded once.
         self._counted: WeakSet[_Upload] = WeakSet() if behind is None else behind._counted
 
-    def buffer(
-        self,
-        constant: Array,
-        storage: ElementType,
-        form: Weights | None,
-        queues: UploadQueues | None = None,
-    ) -> cl.Buffer:
-        """Return the buffer that holds a constant in a form (None: as it is).
-
-        Args:
-            constant: what to hold.
-            storage: as what.
-            form: how.
-            queues: on which to upload; None for one of its own.
-        """
+    def buffer(self, constant: Array, storage: ElementType, form: Weights | None) -> cl.Buffer:
+        """Return the buffer that holds a constant in a form (None: as it is)."""
         if self._behind is not None and id(constant) in self._shared:
-            return self._behind.buffer(constant, storage, form, queues)
+            return self._behind.buffer(constant, storage, form)
         key = (id(constant), form.form if form else "", storage)
         with self._lock:
             stored = self._stored.setdefault(key, _Stored(constant))
         with stored.lock:
             if stored.upload is None:
-                lent = queues or UploadQueues(self._device)
-                upload = self._uploaded(np.asarray(constant), storage, form, lent)
+                upload = self._uploaded(np.asarray(constant), storage, form)
                 with self._lock:
                     self._count(upload)
                 stored.upload = upload
@@ -215,9 +179,7 @@ class WeightStore:
         """Return a store for one plan that takes the constants of these ids from this one."""
         return WeightStore(self._device, self, shared, self._memory)
 
-    def _uploaded(
-        self, constant: Array, storage: ElementType, form: Weights | None, queues: UploadQueues
-    ) -> _Upload:
+    def _uploaded(self, constant: Array, storage: ElementType, form: Weights | None) -> _Upload:
         def upload() -> cl.Buffer:
             array, is_half = constant, storage is ElementType.f16
             if form is not None:
@@ -226,7 +188,7 @@ class WeightStore:
             array = row_major(array)
             buffer = self._device.memory.allocate(max(array.nbytes, 1), "weights")
             if array.nbytes:
-                with queues.lend() as queue:
+                with self._device.queue() as queue:
                     queue.upload(buffer, array)
             return buffer
 

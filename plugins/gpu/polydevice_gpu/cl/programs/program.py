@@ -218,14 +218,14 @@ class ProgramBuilder:
         Raises:
             KernelBuildError: showing the source around the error and the compiler's log.
         """
-        return self._keyed(name, source, self._wanted(source, options))
+        return self._program(name, source, self._wanted(source, options))
 
     def _wanted(self, source: str, options: Sequence[str]) -> _Wanted:
         """Return what a source is built with, and the key of that."""
         joined = self.completed(options)
         return _Wanted(joined, program_key(source, joined, self.device.facts))
 
-    def _keyed(self, name: str, source: str, wanted: _Wanted) -> Program:
+    def _program(self, name: str, source: str, wanted: _Wanted) -> Program:
         joined, key = wanted
         with self._lock:
             known = self._programs.get(key)
@@ -304,7 +304,7 @@ class ProgramBuilder:
             bounds.check()
             if goes_on is not None and not goes_on():
                 raise InferCancelledError("nobody waits for these programs any longer")
-            return self._keyed(source.name, source.source, wanted)
+            return self._program(source.name, source.source, wanted)
 
         keyed = [self._wanted(source.source, source.options) for source in sources]
         if len(sources) > 1 or goes_on is not None:

@@ -40,22 +40,27 @@ _NUMBERS = -87.33654475, 1 / math.log(2), 1.5 * 2**23, math.log(2), *_POLYNOMIAL
 """Below the first, exp(x) is no normal number, and is 0. The third added to a number below 2^22
 rounds it to a whole one. Minus infinity is what a maximum begins with."""
 
-# size_t loop(_ARGUMENTS* rdi), by any number of threads at once. r8: source; r9: result; rsi: the
-# length of a row; k1: the elements of its last part, if that is not whole; rdx: rows to compute;
-# zmm0: the largest element; zmm2: the sum of exp(x - largest), which is made in zmm4 to zmm6.
-_ROWS = bytes.fromhex(
+# What they have in common, in hexadecimal digits.
+_LOADED = (
     "f30f1efa62e27d48184f10"  # endbr64; vbroadcastss zmm17, [rdi+64]
     "62e27d4818571162e27d48185f12"  # vbroadcastss zmm18, [rdi+68]; vbroadcastss zmm19, [rdi+72]
     "62e27d4818671362e27d48186f14"  # vbroadcastss zmm20, [rdi+76]; vbroadcastss zmm21, [rdi+80]
     "62e27d4818771562e27d48187f16"  # vbroadcastss zmm22, [rdi+84]; vbroadcastss zmm23, [rdi+88]
     "62627d4818471762627d48184f18"  # vbroadcastss zmm24, [rdi+92]; vbroadcastss zmm25, [rdi+96]
     "62627d48185719"  # vbroadcastss zmm26, [rdi+100]
+)
+"""Begin: the numbers, in zmm17 to zmm26."""
+
+_CLAIMED = (
     "62627d48185f1a488b7728"  # vbroadcastss zmm27, [rdi+104]; mov rsi, [rdi+40]
     "89f1b80100000083e10fd3e0"  # mov ecx, esi; mov eax, 1; and ecx, 15; shl eax, cl
     "ffc8c5f892c8"  # dec eax; kmovw k1, eax
     "488b47184889c2"  # claim: mov rax, [rdi+24]; mov rdx, rax
     "f0480fc147204c8b5f104c39d8"  # lock xadd [rdi+32], rax; mov r11, [rdi+16]; cmp rax, r11
-    "0f83250200004801c24c39da490f47d3"  # jae end; add rdx, rax; cmp rdx, r11; cmova rdx, r11
+)
+"""The last part of a row; then, time and again, as many rows as a thread takes."""
+
+_LARGEST = (
     "4829c2480fafc64c8b07"  # sub rdx, rax; imul rax, rsi; mov r8, [rdi]
     "4c8b4f084d8d04804d8d0c81"  # mov r9, [rdi+8]; lea r8, [r8+rax*4]; lea r9, [r9+rax*4]
     "62917c4828c362917c4828cb"  # row: vmovaps zmm0, zmm27; vmovaps zmm1, zmm27
@@ -75,31 +80,53 @@ _ROWS = bytes.fromhex(
     "c4e37904c84ec5f85fc1"  # vpermilps xmm1, xmm0, 0x4e; vmaxps xmm0, xmm0, xmm1
     "c4e37904c8b1c5f85fc1"  # vpermilps xmm1, xmm0, 0xb1; vmaxps xmm0, xmm0, xmm1
     "62f27d4818c062f16d48efd2"  # vbroadcastss zmm0, xmm0; vpxord zmm2, zmm2, zmm2
-    "4889f04d89ca"  # mov rax, rsi; mov r10, r9
-    "4883e810726b62d17c481020"  # terms: sub rax, 16; jb last; vmovups zmm4, [r8]
+)
+"""The largest element of a row, in all of zmm0."""
+
+_EXPONENTIALS = (
     "62f15c485ce062b15c48c2d105"  # vsubps zmm4, zmm4, zmm0; vcmpps k2, zmm4, zmm17, 5
     "62b17c4828eb62b25d48b8ea"  # vmovaps zmm5, zmm19; vfmadd231ps zmm5, zmm4, zmm18
     "62b154485ceb62b25548bce4"  # vsubps zmm5, zmm5, zmm19; vfnmadd231ps zmm4, zmm5, zmm20
     "62b17c4828f562b25d48a8f6"  # vmovaps zmm6, zmm21; vfmadd213ps zmm6, zmm4, zmm22
     "62b25d48a8f762925d48a8f0"  # vfmadd213ps zmm6, zmm4, zmm23; vfmadd213ps zmm6, zmm4, zmm24
     "62925d48a8f162925d48a8f2"  # vfmadd213ps zmm6, zmm4, zmm25; vfmadd213ps zmm6, zmm4, zmm26
-    "62f24dca2cf562f16c4858d6"  # vscalefps zmm6{k2}{z}, zmm6, zmm5; vaddps zmm2, zmm2, zmm6
-    "62d17c4811324983c0404983c240"  # vmovups [r10], zmm6; add r8, 64; add r10, 64
-    "eb8f"  # jmp terms
-    "4883c010746562d17cc91020"  # last: add rax, 16; je total; vmovups zmm4{k1}{z}, [r8]
-    "62f15c485ce062b15c48c2d105"  # vsubps zmm4, zmm4, zmm0; vcmpps k2, zmm4, zmm17, 5
-    "62b17c4828eb62b25d48b8ea"  # vmovaps zmm5, zmm19; vfmadd231ps zmm5, zmm4, zmm18
-    "62b154485ceb62b25548bce4"  # vsubps zmm5, zmm5, zmm19; vfnmadd231ps zmm4, zmm5, zmm20
-    "62b17c4828f562b25d48a8f6"  # vmovaps zmm6, zmm21; vfmadd213ps zmm6, zmm4, zmm22
-    "62b25d48a8f762925d48a8f0"  # vfmadd213ps zmm6, zmm4, zmm23; vfmadd213ps zmm6, zmm4, zmm24
-    "62925d48a8f162925d48a8f2"  # vfmadd213ps zmm6, zmm4, zmm25; vfmadd213ps zmm6, zmm4, zmm26
-    "62f24dca2cf562f16c4958d6"  # vscalefps zmm6{k2}{z}, zmm6, zmm5; vaddps zmm2{k1}, zmm2, zmm6
-    "62d17c4911324d8d0480"  # vmovups [r10]{k1}, zmm6; lea r8, [r8+rax*4]
+)
+"""exp(zmm4 - zmm0) as zmm6 times 2^zmm5, where k2 says."""
+
+_SUMMED = (
     "62f3fd481bd101c5ec58d1"  # total: vextractf64x4 ymm1, zmm2, 1; vaddps ymm2, ymm2, ymm1
     "c4e37d19d101c5e858d1"  # vextractf128 xmm1, ymm2, 1; vaddps xmm2, xmm2, xmm1
     "c4e37904ca4ec5e858d1"  # vpermilps xmm1, xmm2, 0x4e; vaddps xmm2, xmm2, xmm1
     "c4e37904cab1c5e858d1"  # vpermilps xmm1, xmm2, 0xb1; vaddps xmm2, xmm2, xmm1
-    "62f12e005ed262f27d4818d2"  # vdivss xmm2, xmm26, xmm2; vbroadcastss zmm2, xmm2
+)
+"""The sum of zmm2's elements, in xmm2."""
+
+_END = (
+    "488b4718483b47107208"  # end: mov rax, [rdi+24]; cmp rax, [rdi+16]; jb ended
+    "48c7472000000000"  # mov qword ptr [rdi+32], 0
+)
+"""All is taken; the next call begins anew."""
+
+# size_t loop(_ARGUMENTS* rdi), by any number of threads at once. r8: source; r9: result; rsi: the
+# length of a row; k1: the elements of its last part, if that is not whole; rdx: rows to compute;
+# zmm0: the largest element; zmm2: the sum of exp(x - largest), which is made in zmm4 to zmm6.
+_ROWS = bytes.fromhex(
+    _LOADED
+    + _CLAIMED
+    + "0f83250200004801c24c39da490f47d3"  # jae end; add rdx, rax; cmp rdx, r11; cmova rdx, r11
+    + _LARGEST
+    + "4889f04d89ca"  # mov rax, rsi; mov r10, r9
+    "4883e810726b62d17c481020"  # terms: sub rax, 16; jb last; vmovups zmm4, [r8]
+    + _EXPONENTIALS
+    + "62f24dca2cf562f16c4858d6"  # vscalefps zmm6{k2}{z}, zmm6, zmm5; vaddps zmm2, zmm2, zmm6
+    "62d17c4811324983c0404983c240"  # vmovups [r10], zmm6; add r8, 64; add r10, 64
+    "eb8f"  # jmp terms
+    "4883c010746562d17cc91020"  # last: add rax, 16; je total; vmovups zmm4{k1}{z}, [r8]
+    + _EXPONENTIALS
+    + "62f24dca2cf562f16c4958d6"  # vscalefps zmm6{k2}{z}, zmm6, zmm5; vaddps zmm2{k1}, zmm2, zmm6
+    "62d17c4911324d8d0480"  # vmovups [r10]{k1}, zmm6; lea r8, [r8+rax*4]
+    + _SUMMED
+    + "62f12e005ed262f27d4818d2"  # vdivss xmm2, xmm26, xmm2; vbroadcastss zmm2, xmm2
     "4889f0"  # mov rax, rsi
     "4883e810721262d16c485921"  # share: sub rax, 16; jb lastshare; vmulps zmm4, zmm2, [r9]
     "62d17c4811214983c140ebe8"  # vmovups [r9], zmm4; add r9, 64; jmp share
@@ -107,67 +134,26 @@ _ROWS = bytes.fromhex(
     "62d16cc9592162d17c491121"  # vmulps zmm4{k1}{z}, zmm2, [r9]; vmovups [r9]{k1}, zmm4
     "4d8d0c81"  # lea r9, [r9+rax*4]
     "48ffca0f8500feffffe9c1fdffff"  # done: dec rdx; jne row; jmp claim
-    "488b4718483b47107208"  # end: mov rax, [rdi+24]; cmp rax, [rdi+16]; jb ended
-    "48c7472000000000"  # mov qword ptr [rdi+32], 0
-    "c5f87731c0c3"  # ended: vzeroupper; xor eax, eax; ret
-)
+    + _END
+    + "c5f87731c0c3"  # ended: vzeroupper; xor eax, eax; ret
+)  # fmt: skip
 
 # The logarithms of the same. xmm3, xmm4: the sum as a power of 2 times a number near 1.
 _LOGARITHMS = bytes.fromhex(
-    "f30f1efa62e27d48184f10"  # endbr64; vbroadcastss zmm17, [rdi+64]
-    "62e27d4818571162e27d48185f12"  # vbroadcastss zmm18, [rdi+68]; vbroadcastss zmm19, [rdi+72]
-    "62e27d4818671362e27d48186f14"  # vbroadcastss zmm20, [rdi+76]; vbroadcastss zmm21, [rdi+80]
-    "62e27d4818771562e27d48187f16"  # vbroadcastss zmm22, [rdi+84]; vbroadcastss zmm23, [rdi+88]
-    "62627d4818471762627d48184f18"  # vbroadcastss zmm24, [rdi+92]; vbroadcastss zmm25, [rdi+96]
-    "62627d48185719"  # vbroadcastss zmm26, [rdi+100]
-    "62627d48185f1a488b7728"  # vbroadcastss zmm27, [rdi+104]; mov rsi, [rdi+40]
-    "89f1b80100000083e10fd3e0"  # mov ecx, esi; mov eax, 1; and ecx, 15; shl eax, cl
-    "ffc8c5f892c8"  # dec eax; kmovw k1, eax
-    "488b47184889c2"  # claim: mov rax, [rdi+24]; mov rdx, rax
-    "f0480fc147204c8b5f104c39d8"  # lock xadd [rdi+32], rax; mov r11, [rdi+16]; cmp rax, r11
-    "0f837b0200004801c24c39da490f47d3"  # jae end; add rdx, rax; cmp rdx, r11; cmova rdx, r11
-    "4829c2480fafc64c8b07"  # sub rdx, rax; imul rax, rsi; mov r8, [rdi]
-    "4c8b4f084d8d04804d8d0c81"  # mov r9, [rdi+8]; lea r8, [r8+rax*4]; lea r9, [r9+rax*4]
-    "62917c4828c362917c4828cb"  # row: vmovaps zmm0, zmm27; vmovaps zmm1, zmm27
-    "62917c4828d362917c4828db4889f0"  # vmovaps zmm2, zmm27; vmovaps zmm3, zmm27; mov rax, rsi
-    "4d89c24883e840723a"  # mov r10, r8; sub rax, 64; jb few
-    "62d17c485f0262d174485f4a01"  # four: vmaxps zmm0, zmm0, [r10]; vmaxps zmm1, zmm1, [r10+64]
-    "62d16c485f520262d164485f5a03"  # vmaxps zmm2, zmm2, [r10+128]; vmaxps zmm3, zmm3, [r10+192]
-    "4981c2000100004883e84073d8"  # add r10, 256; sub rax, 64; jae four
-    "62f17c485fc162f16c485fd3"  # vmaxps zmm0, zmm0, zmm1; vmaxps zmm2, zmm2, zmm3
-    "62f17c485fc2"  # vmaxps zmm0, zmm0, zmm2
-    "4883c040"  # few: add rax, 64
-    "4883e810720c62d17c485f02"  # most: sub rax, 16; jb mosttail; vmaxps zmm0, zmm0, [r10]
-    "4983c240ebee"  # add r10, 64; jmp most
-    "62d17c495f02"  # mosttail: vmaxps zmm0{k1}, zmm0, [r10]
-    "62f3fd481bc101c5fc5fc1"  # vextractf64x4 ymm1, zmm0, 1; vmaxps ymm0, ymm0, ymm1
-    "c4e37d19c101c5f85fc1"  # vextractf128 xmm1, ymm0, 1; vmaxps xmm0, xmm0, xmm1
-    "c4e37904c84ec5f85fc1"  # vpermilps xmm1, xmm0, 0x4e; vmaxps xmm0, xmm0, xmm1
-    "c4e37904c8b1c5f85fc1"  # vpermilps xmm1, xmm0, 0xb1; vmaxps xmm0, xmm0, xmm1
-    "62f27d4818c062f16d48efd2"  # vbroadcastss zmm0, xmm0; vpxord zmm2, zmm2, zmm2
-    "4d89c24889f0"  # mov r10, r8; mov rax, rsi
+    _LOADED
+    + _CLAIMED
+    + "0f837b0200004801c24c39da490f47d3"  # jae end; add rdx, rax; cmp rdx, r11; cmova rdx, r11
+    + _LARGEST
+    + "4d89c24889f0"  # mov r10, r8; mov rax, rsi
     "4883e810726162d17c481022"  # terms: sub rax, 16; jb last; vmovups zmm4, [r10]
-    "62f15c485ce062b15c48c2d105"  # vsubps zmm4, zmm4, zmm0; vcmpps k2, zmm4, zmm17, 5
-    "62b17c4828eb62b25d48b8ea"  # vmovaps zmm5, zmm19; vfmadd231ps zmm5, zmm4, zmm18
-    "62b154485ceb62b25548bce4"  # vsubps zmm5, zmm5, zmm19; vfnmadd231ps zmm4, zmm5, zmm20
-    "62b17c4828f562b25d48a8f6"  # vmovaps zmm6, zmm21; vfmadd213ps zmm6, zmm4, zmm22
-    "62b25d48a8f762925d48a8f0"  # vfmadd213ps zmm6, zmm4, zmm23; vfmadd213ps zmm6, zmm4, zmm24
-    "62925d48a8f162925d48a8f2"  # vfmadd213ps zmm6, zmm4, zmm25; vfmadd213ps zmm6, zmm4, zmm26
-    "62f24dca2cf562f16c4858d6"  # vscalefps zmm6{k2}{z}, zmm6, zmm5; vaddps zmm2, zmm2, zmm6
+    + _EXPONENTIALS
+    + "62f24dca2cf562f16c4858d6"  # vscalefps zmm6{k2}{z}, zmm6, zmm5; vaddps zmm2, zmm2, zmm6
     "4983c240eb99"  # add r10, 64; jmp terms
     "4883c010745b62d17cc91022"  # last: add rax, 16; je total; vmovups zmm4{k1}{z}, [r10]
-    "62f15c485ce062b15c48c2d105"  # vsubps zmm4, zmm4, zmm0; vcmpps k2, zmm4, zmm17, 5
-    "62b17c4828eb62b25d48b8ea"  # vmovaps zmm5, zmm19; vfmadd231ps zmm5, zmm4, zmm18
-    "62b154485ceb62b25548bce4"  # vsubps zmm5, zmm5, zmm19; vfnmadd231ps zmm4, zmm5, zmm20
-    "62b17c4828f562b25d48a8f6"  # vmovaps zmm6, zmm21; vfmadd213ps zmm6, zmm4, zmm22
-    "62b25d48a8f762925d48a8f0"  # vfmadd213ps zmm6, zmm4, zmm23; vfmadd213ps zmm6, zmm4, zmm24
-    "62925d48a8f162925d48a8f2"  # vfmadd213ps zmm6, zmm4, zmm25; vfmadd213ps zmm6, zmm4, zmm26
-    "62f24dca2cf562f16c4958d6"  # vscalefps zmm6{k2}{z}, zmm6, zmm5; vaddps zmm2{k1}, zmm2, zmm6
-    "62f3fd481bd101c5ec58d1"  # total: vextractf64x4 ymm1, zmm2, 1; vaddps ymm2, ymm2, ymm1
-    "c4e37d19d101c5e858d1"  # vextractf128 xmm1, ymm2, 1; vaddps xmm2, xmm2, xmm1
-    "c4e37904ca4ec5e858d1"  # vpermilps xmm1, xmm2, 0x4e; vaddps xmm2, xmm2, xmm1
-    "c4e37904cab1c5e858d1"  # vpermilps xmm1, xmm2, 0xb1; vaddps xmm2, xmm2, xmm1
-    "62f36d0827e203c5ea5edc"  # vgetmantss xmm4, xmm2, xmm2, 3; vdivss xmm3, xmm2, xmm4
+    + _EXPONENTIALS
+    + "62f24dca2cf562f16c4958d6"  # vscalefps zmm6{k2}{z}, zmm6, zmm5; vaddps zmm2{k1}, zmm2, zmm6
+    + _SUMMED
+    + "62f36d0827e203c5ea5edc"  # vgetmantss xmm4, xmm2, xmm2, 3; vdivss xmm3, xmm2, xmm4
     "62f2650843db62915e0858ea"  # vgetexpss xmm3, xmm3, xmm3; vaddss xmm5, xmm4, xmm26
     "62915e085ce2c5da5ee5"  # vsubss xmm4, xmm4, xmm26; vdivss xmm4, xmm4, xmm5
     "c5da59ecc5fa10776c"  # vmulss xmm5, xmm4, xmm4; vmovss xmm6, [rdi+108]
@@ -185,22 +171,16 @@ _LOGARITHMS = bytes.fromhex(
     "62d17c4911214d8d0480"  # vmovups [r9]{k1}, zmm4; lea r8, [r8+rax*4]
     "4d8d0c81"  # lea r9, [r9+rax*4]
     "48ffca0f85aafdffffe96bfdffff"  # done: dec rdx; jne row; jmp claim
-    "488b4718483b47107208"  # end: mov rax, [rdi+24]; cmp rax, [rdi+16]; jb ended
-    "48c7472000000000"  # mov qword ptr [rdi+32], 0
-    "c5f87731c0c3"  # ended: vzeroupper; xor eax, eax; ret
-)
+    + _END
+    + "c5f87731c0c3"  # ended: vzeroupper; xor eax, eax; ret
+)  # fmt: skip
 
 # The same of columns. r8: source; r9: result; rcx: bytes between two elements of a column; k1:
 # which columns of a block there are; r10: the block; r11: how many are to compute; zmm0: their
 # largest elements; zmm2: the sums.
 _COLUMNS = bytes.fromhex(
-    "f30f1efa62e27d48184f10"  # endbr64; vbroadcastss zmm17, [rdi+64]
-    "62e27d4818571162e27d48185f12"  # vbroadcastss zmm18, [rdi+68]; vbroadcastss zmm19, [rdi+72]
-    "62e27d4818671362e27d48186f14"  # vbroadcastss zmm20, [rdi+76]; vbroadcastss zmm21, [rdi+80]
-    "62e27d4818771562e27d48187f16"  # vbroadcastss zmm22, [rdi+84]; vbroadcastss zmm23, [rdi+88]
-    "62627d4818471762627d48184f18"  # vbroadcastss zmm24, [rdi+92]; vbroadcastss zmm25, [rdi+96]
-    "62627d48185719"  # vbroadcastss zmm26, [rdi+100]
-    "62627d48185f1a53"  # vbroadcastss zmm27, [rdi+104]; push rbx
+    _LOADED
+    + "62627d48185f1a53"  # vbroadcastss zmm27, [rdi+104]; push rbx
     "488b47184889c2"  # claim: mov rax, [rdi+24]; mov rdx, rax
     "f0480fc147204c8b5f104c39d8"  # lock xadd [rdi+32], rax; mov r11, [rdi+16]; cmp rax, r11
     "0f83300100004801c24c39da490f47d3"  # jae end; add rdx, rax; cmp rdx, r11; cmova rdx, r11
@@ -231,10 +211,9 @@ _COLUMNS = bytes.fromhex(
     "62d16cc9592162d17c491121"  # share: vmulps zmm4{k1}{z}, zmm2, [r9]; vmovups [r9]{k1}, zmm4
     "4901c948ffca75ec49ffc249ffcb"  # add r9, rcx; dec rdx; jne share; inc r10; dec r11
     "0f85e8feffffe9b6feffff"  # jne item; jmp claim
-    "488b4718483b47107208"  # end: mov rax, [rdi+24]; cmp rax, [rdi+16]; jb ended
-    "48c7472000000000"  # mov qword ptr [rdi+32], 0
-    "5bc5f87731c0c3"  # ended: pop rbx; vzeroupper; xor eax, eax; ret
-)
+    + _END
+    + "5bc5f87731c0c3"  # ended: pop rbx; vzeroupper; xor eax, eax; ret
+)  # fmt: skip
 
 
 AVX512 = 0x27
