@@ -55,21 +55,32 @@ class WindowCode(Instructions):
         self.load(register, base, number)
         self.times(register, RDI, GIVEN_AT[name])
 
+    def _begin(self, kind: str, step: str, *, behind: str, to: tuple[str, str]) -> None:
+        """Find where a kind of rows (columns) is read and written; RAX has where its weights are.
+
+        Args:
+            kind: "row" or "column".
+            step: from one line (element of a line) of a window to the next.
+            behind: what the kind is a part of.
+            to: the slots of source and result.
+        """
+        self.load(RDI, RSP, AT["given"])
+        self.load(RBP, RSP, AT[kind])
+        self.product(RAX, RBP, 0, f"{kind}_source")
+        self.product(RSI, RBP, 2, step)
+        self.add(RAX, RSI)
+        self.add(RAX, RSP, AT[f"source_of_{behind}"])
+        self.store(RAX, RSP, AT[to[0]])
+        self.product(RAX, RBP, 0, f"{kind}_result")
+        self.add(RAX, RSP, AT[f"result_of_{behind}"])
+        self.store(RAX, RSP, AT[to[1]])
+        self.product(RAX, RBP, 2, f"{step}_elements")
+        self.times(RAX, R11)
+        self.add(RAX, RSP, AT[f"weights_of_{behind}"])
+
     def begin_row(self) -> None:
         """Take the next kind of rows."""
-        self.load(RDI, RSP, AT["given"])
-        self.load(RBP, RSP, AT["row"])
-        self.product(RAX, RBP, 0, "row_source")
-        self.product(RSI, RBP, 2, "line")
-        self.add(RAX, RSI)
-        self.add(RAX, RSP, AT["source_of_picture"])
-        self.store(RAX, RSP, AT["source_of_row"])
-        self.product(RAX, RBP, 0, "row_result")
-        self.add(RAX, RSP, AT["result_of_picture"])
-        self.store(RAX, RSP, AT["result_of_row"])
-        self.product(RAX, RBP, 2, "line_elements")
-        self.times(RAX, R11)
-        self.add(RAX, RSP, AT["weights_of_picture"])
+        self._begin("row", "line", behind="picture", to=("source_of_row", "result_of_row"))
         self.store(RAX, RSP, AT["weights_of_row"])
         self.load(RAX, RBP, 3)
         self.load(RSI, RBP, 2)
@@ -88,19 +99,7 @@ class WindowCode(Instructions):
 
     def begin_column(self, width: int) -> None:
         """Take the next kind of columns; those of fewer than `width` are computed downwards."""
-        self.load(RDI, RSP, AT["given"])
-        self.load(RBP, RSP, AT["column"])
-        self.product(RAX, RBP, 0, "column_source")
-        self.product(RSI, RBP, 2, "tap")
-        self.add(RAX, RSI)
-        self.add(RAX, RSP, AT["source_of_row"])
-        self.store(RAX, RSP, AT["source_of_line"])
-        self.product(RAX, RBP, 0, "column_result")
-        self.add(RAX, RSP, AT["result_of_row"])
-        self.store(RAX, RSP, AT["result_of_line"])
-        self.product(RAX, RBP, 2, "tap_elements")
-        self.times(RAX, R11)
-        self.add(RAX, RSP, AT["weights_of_row"])
+        self._begin("column", "tap", behind="row", to=("source_of_line", "result_of_line"))
         self.store(RAX, RSP, AT["weights"])
         self.load(R9, RBP, 3)
         self.load(RSI, RBP, 2)
