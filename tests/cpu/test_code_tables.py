@@ -6,6 +6,7 @@ import inspect
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -38,13 +39,21 @@ TABLES = {
 }
 
 
+def comments_of(text: str, table: str) -> Iterator[str]:
+    """The comments beside a table's bytes, and those of what it is put together from."""
+    for line in text[text.index(f"{table} = ") :].split("\n)")[0].splitlines()[1:]:
+        part = re.fullmatch(r" *(?:\+ )?(_[A-Z]+)", line)
+        if part:
+            yield from comments_of(text, part[1])
+        else:
+            yield line.partition("# ")[2]
+
+
 @pytest.mark.skipif(shutil.which("as") is None, reason="no assembler")
 @pytest.mark.parametrize("name", TABLES)
 def test_the_comments_assemble_to_the_bytes(name, tmp_path):
     module, table = TABLES[name]
-    text = inspect.getsource(module)
-    lines = text[text.index(f"{table} = ") :].split("\n)")[0].splitlines()[1:]
-    comments = [line.partition("# ")[2] for line in lines]
+    comments = comments_of(inspect.getsource(module), table)
     code = "; ".join(comments).replace("; ", "\n")
     code = re.sub(r"^(\w+): ", r"\1:\n", code, flags=re.MULTILINE)
     source, made = tmp_path / "code.s", tmp_path / "code.o"
