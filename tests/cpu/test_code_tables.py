@@ -41,7 +41,7 @@ TABLES = {
 
 def comments_of(text: str, table: str) -> Iterator[str]:
     """The comments beside a table's bytes, and those of what it is put together from."""
-    for line in text[text.index(f"{table} = ") :].split("\n)")[0].splitlines()[1:]:
+    for line in text[text.index(f"{table} = ") :].split("\n)", maxsplit=1)[0].splitlines()[1:]:
         part = re.fullmatch(r" *(?:\+ )?(_[A-Z]+)", line)
         if part:
             yield from comments_of(text, part[1])
