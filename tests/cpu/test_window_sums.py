@@ -10,7 +10,7 @@ import pytest
 from polydevice.processor import machine_code
 from polydevice.processor.machine_code import processor_flags
 from polydevice_cpu.algorithms.by_machine import window_sums
-from polydevice_cpu.algorithms.by_machine.window_sums import Constants, Windows, arguments, starter
+from polydevice_cpu.algorithms.by_machine.window_sums import Constants, Windows, arguments, code_of
 from polydevice_cpu.algorithms.by_machine.window_tiles import Function, Terms
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Attributes, Eltwise, Prelu, Sum
@@ -69,7 +69,9 @@ ALGORITHMS = {
 
 def run(functions, told, constants, source, result):
     """Compute an array from another."""
-    assert starter(functions, told, constants)(None)([address_of(source), address_of(result)]) == ()
+    assert (
+        code_of(functions, told, constants).bound([address_of(source), address_of(result)])() == 0
+    )
 
 
 class Case:

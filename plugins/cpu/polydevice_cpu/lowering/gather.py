@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.ops.gather import Gather
+from polydevice_cpu.algorithms.by_machine.code import Told
 from polydevice_cpu.algorithms.by_machine.rows import shares
 from polydevice_cpu.algorithms.by_machine.rows import taken as rows_taken
 from polydevice_cpu.lower import lowers
@@ -99,7 +100,7 @@ def _is_for_code(source: Value, indices: Value) -> bool:
 def _start_code(op: Gather, axis: int, context: Context) -> Compute:
     compute = _start(op, axis, context)
 
-    def prepare(values: Sequence[Value]) -> tuple[Any, bytes] | None:
+    def prepare(values: Sequence[Value]) -> Told | None:
         source, indices, _ = values
         least = -source.shape[axis] if op.negative_indices else 0
         sizes = source.dtype.itemsize, indices.dtype.itemsize

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
 from polydevice.ops.normalization import LRN, MVN, MVNV2, EpsMode, NormalizeL2
+from polydevice_cpu.algorithms.by_machine.code import Told
 from polydevice_cpu.algorithms.by_machine.rows import norms, shares
 from polydevice_cpu.implement import implements
 from polydevice_cpu.lower import lowers
@@ -201,7 +202,7 @@ def _by_machine(limits: tuple[float, float], threads: int, _: Context) -> Comput
         norms.divide_by_norms(x, y, *limits, threads)
         return ()
 
-    def prepare(values: Sequence[Value]) -> tuple[Any, bytes] | None:
+    def prepare(values: Sequence[Value]) -> Told | None:
         is_shared = shares.shares_work(values[0].shape, threads)
         return None if is_shared else norms.prepared(values[0].shape, *limits)
 

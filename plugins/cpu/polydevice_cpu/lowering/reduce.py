@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from polydevice.ops import reduce
 from polydevice.ops.op import Op
 from polydevice.shape import normalize_axis
 from polydevice.symbolic_size import is_symbolic
+from polydevice_cpu.algorithms.by_machine.code import Told
 from polydevice_cpu.algorithms.by_machine.rows import shares
 from polydevice_cpu.algorithms.by_machine.rows import sums as row_sums
 from polydevice_cpu.algorithms.by_machine.rows.short_rows import extremes
@@ -248,7 +249,7 @@ def _as_rows(
             np.divide(y, count, out=y)
         return ()
 
-    def prepare(values: Sequence[Value]) -> tuple[Any, bytes] | None:
+    def prepare(values: Sequence[Value]) -> Told | None:
         shape = values[0].shape
         count, rows = shape[-1], math.prod(shape[:-1])
         if not 0 < count * rows <= FEW:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
 from polydevice.ops.softmax import LogSoftmax, SoftMax
+from polydevice_cpu.algorithms.by_machine.code import Told
 from polydevice_cpu.algorithms.by_machine.rows import shares
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.lowering.concat import ordered
@@ -105,7 +106,7 @@ def _by_machine(builder: PlanBuilder, node: Node, value: Value, axis: int) -> bo
         shares.softmax(x, y, threads, logarithm=logarithm)
         return ()
 
-    def prepare(values: Sequence[Value]) -> tuple[Any, bytes] | None:
+    def prepare(values: Sequence[Value]) -> Told | None:
         is_shared = 0 in values[0].shape or shares.shares_work(values[0].shape, threads)
         return None if is_shared else shares.prepared(values[0].shape, logarithm=logarithm)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.ops.topk import TopK, TopKMode
 from polydevice.shape import normalize_axis
+from polydevice_cpu.algorithms.by_machine.code import Told
 from polydevice_cpu.algorithms.by_machine.rows import shares
 from polydevice_cpu.algorithms.by_machine.rows.best import prepared_first
 from polydevice_cpu.algorithms.ranking import extreme
@@ -50,7 +51,7 @@ def lower_topk(builder: PlanBuilder, node: Node) -> bool:
 
 
 def _start_code(op: TopK, axis: int, context: Context) -> Compute:
-    def prepare(values: Sequence[Value]) -> tuple[Any, bytes] | None:
+    def prepare(values: Sequence[Value]) -> Told | None:
         source, result = values
         length = source.shape[-1]
         if length < FEW or length >= 1 << 31:

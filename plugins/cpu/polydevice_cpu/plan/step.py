@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from polydevice.dtype import Array
-from polydevice_cpu.algorithms.by_machine.code import Code
+from polydevice_cpu.algorithms.by_machine.code import Code, Told
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.engine import ALIGNMENT_BYTES
 from polydevice_cpu.onednn.primitive import Primitive
@@ -27,12 +27,12 @@ class ByMachine:
 
     Attributes:
         compute: what calls it.
-        prepare: returns, for inputs and outputs, the function and what it is told: the addresses
-            of all of them come first. None where `compute` is called.
+        prepare: returns the code of inputs and outputs, which is told the addresses of all of
+            them; None where `compute` is called.
     """
 
     compute: Compute
-    prepare: Callable[[Sequence[Value]], tuple[Any, bytes] | None]
+    prepare: Callable[[Sequence[Value]], Told | None]
 
     def __call__(self, *arrays: Array) -> Array | Sequence[Array]:
         """Compute."""
@@ -175,8 +175,6 @@ class ArrayStep:
     Attributes:
         writes: whether the function takes the outputs' arrays too, behind the inputs, and writes
             them itself; else what it returns is copied there.
-        by_address: whether it writes them, and takes addresses of inputs and outputs instead, in a
-            list.
     """
 
     name: str
@@ -187,7 +185,6 @@ class ArrayStep:
     implementation: str = "numpy"
     writes: bool = False
     layers: tuple[str, ...] = ()
-    by_address: bool = False
 
     @property
     def values(self) -> list[Value]:

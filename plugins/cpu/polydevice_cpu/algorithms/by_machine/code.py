@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from polydevice.dtype import Array
 from polydevice.processor.machine_code import CALL, Calls, calls_at
 
-
-class Told(NamedTuple):
-    """A function, and what it is told.
-
-    Attributes:
-        function: takes the address of numbers of 8 bytes, which begin with addresses.
-        addresses: how many these are.
-        numbers: the others.
-    """
-
-    function: Any
-    addresses: int
-    numbers: tuple[int, ...]
-
+Told = tuple[Any, bytes]
+"""A function, and what it is told the address of: first there is room of 8 bytes for each address,
+which holds what is added to that, most often 0."""
 
 _PER_CALL = CALL.itemsize // 8
 
 
-@dataclass(frozen=True, eq=False)
-class Code:
+class Code(NamedTuple):
     """Calls of functions with the same values; who has other memory takes a copy of the numbers.
 
     Attributes:
@@ -39,30 +24,30 @@ class Code:
         kept: what code reads besides.
     """
 
-    numbers: Array
+    numbers: array[int]
     starts: tuple[int, ...]
     kept: object = None
 
     @classmethod
     def of(cls, told: Sequence[Told], kept: object = None) -> Code:
         """Return calls one after the other."""
-        found: list[int] = []
-        for each in told:
-            found += each.function.address, 0, 0, 0, 0
+        found = array("q")
+        for function, _ in told:
+            found.extend((function.address, 0, 0, 0, 0))
         starts = []
-        for each in told:
+        for _, numbers in told:
             starts.append(len(found))
-            found += [0] * each.addresses
-            found += each.numbers
-        return cls(np.array(found, np.int64), tuple(starts), kept)
+            found.frombytes(numbers + bytes(-len(numbers) % 8))
+        return cls(found, tuple(starts), kept)
 
     def bound(self, addresses: Sequence[int]) -> CodeCall:
         """Return a call on memory at these addresses."""
-        numbers = self.numbers.copy()
-        begin: int = numbers.__array_interface__["data"][0]
+        numbers = self.numbers[:]
+        begin, _ = numbers.buffer_info()
         for number, start in enumerate(self.starts):
             numbers[_PER_CALL * number + 1] = begin + 8 * start
-            numbers[start : start + len(addresses)] = addresses
+            for place, address in enumerate(addresses, start):
+                numbers[place] += address
         call = calls_at(begin, len(self.starts), CodeCall)
         assert call is not None  # there is the code that it calls
         call.code, call.numbers = self, numbers
@@ -79,8 +64,9 @@ class CodeCall(Calls):
 
     __slots__ = ("code", "numbers")
     code: Code
-    numbers: Array
+    numbers: array[int]
 
-    def places(self, value: int) -> list[int]:
-        """Return where in the numbers the address of a value is."""
-        return [start + value for start in self.code.starts]
+    def places(self, value: int) -> list[tuple[int, int]]:
+        """Return where in the numbers the address of a value is, and what is added to it there."""
+        before = self.code.numbers
+        return [(start + value, before[start + value]) for start in self.code.starts]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -91,9 +92,8 @@ def products(
         if code is None:
             return None
         sides = [first, second, *others, result]
-        found.append(
-            Told(code, len(sides), _numbers(sides, links, constants, width, start, count, how))
-        )
+        told = _numbers(sides, links, constants, width, start, count, how)
+        found.append((code, array("q", [0] * len(sides) + [*told]).tobytes()))
     return tuple(found)
 
 

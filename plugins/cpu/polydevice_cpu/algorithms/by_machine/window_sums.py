@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 import struct
 from array import array
-from collections.abc import Callable, Sequence
-from ctypes import c_void_p
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
+from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.algorithms.by_machine.window_code import kernel
 from polydevice_cpu.algorithms.by_machine.window_tiles import (
     BLOCK,
@@ -112,19 +112,20 @@ class Arguments(NamedTuple):
     sizes: tuple[int, ...]
     kinds: tuple[int, ...]
 
-    def numbers(self, constants: Constants) -> array[int]:
-        """All numbers; source and result are missing."""
+    def numbers(self, constants: Constants) -> bytes:
+        """All numbers; addresses of source and result are to be added."""
         (weights, bias), (to_slopes, *shares) = constants.told
         first = self.first_result
-        told = 0, 0, weights + first, bias + first, *self.before, to_slopes, *self.sizes
-        return array("q", (*told, *shares, *self.kinds))
+        places = self.first_source, first, weights + first, bias + first
+        told = *places, *self.before, to_slopes, *self.sizes
+        return array("q", (*told, *shares, *self.kinds)).tobytes()
 
 
-class Told(NamedTuple):
-    """What machine code is told, for each of its calls.
+class TileCalls(NamedTuple):
+    """How machine code is called for all tiles.
 
     Attributes:
-        calls: how it is called.
+        calls: what it is told, for each.
         steps: how many vectors are computed for each element of each window, about.
     """
 
@@ -136,7 +137,7 @@ STEP_NS = 0.19
 """How long a step takes: 0.13 for two blocks of 12 positions at best."""
 
 
-def taken_us(told: Told, step_ns: float = STEP_NS) -> float:
+def taken_us(told: TileCalls, step_ns: float = STEP_NS) -> float:
     """Return how long it takes, about; or how much longer than something else."""
     return told.steps * step_ns / 1e3
 
@@ -164,7 +165,7 @@ def _code(tile: Tile, chain: tuple[Function, ...], terms: Terms, has_bias: bool)
 
 
 @lru_cache(maxsize=32)
-def arguments(source: Shape, result: Shape, windows: Windows) -> Told | None:
+def arguments(source: Shape, result: Shape, windows: Windows) -> TileCalls | None:
     """Return what machine code is told.
 
     Args:
@@ -201,7 +202,7 @@ def arguments(source: Shape, result: Shape, windows: Windows) -> Told | None:
     return _told(first, channels, element, sizes, kinds, steps, is_own=is_own, is_one=is_one)
 
 
-def of_rows(rows: int, weights: Shape, positions: int) -> Told:
+def of_rows(rows: int, weights: Shape, positions: int) -> TileCalls:
     """Return what machine code is told of [rows, positions, C] times [A, C, N]: [rows, A, …, N].
 
     Args:
@@ -230,7 +231,7 @@ def _told(
     *,
     is_own: bool,
     is_one: bool = False,
-) -> Told:
+) -> TileCalls:
     """What tiles of channels are told, and those of blocks that are left.
 
     Args:
@@ -239,7 +240,7 @@ def _told(
         element: bytes between two elements of a window.
         sizes: see `Arguments`.
         kinds: likewise.
-        steps: see `Told`.
+        steps: see `TileCalls`.
         is_own: whether channels have a source each.
         is_one: whether the result is one position.
     """
@@ -262,7 +263,7 @@ def _told(
             source = first + begin if is_own else first
             calls.append(Arguments(tile, source, begin, before, sizes, kinds))
             begin += 4 * BLOCK * computed
-    return Told(tuple(calls), steps)
+    return TileCalls(tuple(calls), steps)
 
 
 def _kinds(axis: int, count: int, size: int, windows: Windows) -> Sequence[_Kind]:
@@ -286,10 +287,8 @@ def _kinds_of(
     return found
 
 
-def starter(
-    made: Functions, given: Told, constants: Constants
-) -> Callable[[object], Callable[[Sequence[int]], tuple[()]]] | None:
-    """Return what makes the function of addresses of a source and a result, for one request each.
+def code_of(made: Functions, given: TileCalls, constants: Constants) -> Code | None:
+    """Return code that is to be told addresses of a source and a result.
 
     Args:
         made: functions of tiles.
@@ -299,28 +298,11 @@ def starter(
     Returns:
         None where there cannot be any.
     """
-    functions: list[Any] = [made.of(each.tile) for each in given.calls]
+    functions = [made.of(each.tile) for each in given.calls]
     if None in functions:
         return None
-
-    def start(_: object) -> Callable[[Sequence[int]], tuple[()]]:
-        calls = []
-        for function, each in zip(functions, given.calls, strict=True):
-            numbers = each.numbers(constants)
-            place = c_void_p(numbers.buffer_info()[0])
-            calls.append((function, place, numbers, each.first_source, each.first_result))
-
-        def compute(addresses: Sequence[int]) -> tuple[()]:
-            source, target = addresses
-            for function, place, numbers, first_source, first_result in calls:
-                numbers[0], numbers[1] = source + first_source, target + first_result
-                function(place)
-            return ()
-
-        compute.kept = constants  # type: ignore[attr-defined]
-        return compute
-
-    return start
+    numbers = [each.numbers(constants) for each in given.calls]
+    return Code.of(list(zip(functions, numbers, strict=True)), constants)
 
 
 def _address(array: Array) -> int:

@@ -13,6 +13,7 @@ from polydevice.ops.convert import Convert
 from polydevice.ops.op import Op
 from polydevice.ops.pointwise import AutoBroadcast, BinaryPointwise
 from polydevice.ops.select import Select
+from polydevice_cpu.algorithms.by_machine.code import Told
 from polydevice_cpu.algorithms.by_machine.small import Form, Function, prepared
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.step import ArrayStep, ByMachine, Compute, Start
@@ -59,7 +60,7 @@ def with_code(op: Op, start: Start) -> Start:
         return start
 
     def start_code(context: Context) -> Compute:
-        def prepare(values: Sequence[Value]) -> tuple[Any, bytes] | None:
+        def prepare(values: Sequence[Value]) -> Told | None:
             function = _function(op, [each.dtype for each in values])
             forms = [form for each in values if (form := _form(each)) is not None]
             if function is None or len(forms) < len(values):
@@ -140,7 +141,7 @@ def _copy(source: Array, target: Array) -> tuple[()]:
     return ()
 
 
-def _prepare_copy(values: Sequence[Value]) -> tuple[Any, bytes] | None:
+def _prepare_copy(values: Sequence[Value]) -> Told | None:
     source, target = values
     forms = [form for each in values if (form := _form(each)) is not None]
     if len(forms) < len(values) or source.dtype != target.dtype or source.dtype.hasobject:

@@ -18,6 +18,7 @@ from polydevice.errors import (
     InferenceError,
     InferTimeoutError,
 )
+from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.engine import Memories, address_of
@@ -28,7 +29,7 @@ from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.giving_way import GivingWay
 from polydevice_cpu.plan.binding.moving import MovingPlace, view_of
 from polydevice_cpu.plan.binding.places import Places
-from polydevice_cpu.plan.binding.stretches import Call, PreparedCall, Together, stretches
+from polydevice_cpu.plan.binding.stretches import Call, Together, stretches
 from polydevice_cpu.plan.binding.strips import run_strips
 from polydevice_cpu.plan.binding.workspace import Workspace
 from polydevice_cpu.plan.plan import Plan
@@ -36,7 +37,6 @@ from polydevice_cpu.plan.step import (
     ArrayStep,
     ByMachine,
     CodeStep,
-    Compute,
     PrimitiveStep,
     Step,
     TailStep,
@@ -282,7 +282,7 @@ class BoundPlan:
         if isinstance(step, TailStep):
             return self._bind_tail(step)
         if isinstance(step, CodeStep):
-            return self._bind_code(step)
+            return self._bind_code(step.code, step.values)
         return self._bind_array_step(step)
 
     def _bind_primitive(self, step: PrimitiveStep) -> Call:
@@ -321,50 +321,34 @@ class BoundPlan:
         values = [step.arguments[index] for index in cut] + [value for _, value in whole]
         return partial(run_strips, step.strips, calls, self._addresses(values))
 
-    def _bind_by_address(self, step: ArrayStep, compute: Compute) -> Call | None:
-        """What takes addresses instead of arrays; None where the step takes arrays."""
-        if step.by_address:
-            return partial(compute, self._addresses(step.values))
-        prepared = compute.prepare(step.values) if isinstance(compute, ByMachine) else None
-        if prepared is None:
-            return None
-        call = PreparedCall.of(*prepared)
-        self._keep_addresses(step.values, call.told)
-        return call
-
     def _addresses(self, values: Sequence[Value]) -> Sequence[int]:
         """Where values begin, kept up to date when an input or output moves.
 
         Numbers that stay are a tuple, which Python's garbage collector does not go through.
         """
-        addresses = [0] * len(values)
-        stay = self._keep_addresses(values, addresses)
-        return tuple(addresses) if stay else addresses
+        addresses, moving = self._beginnings(values)
+        for position, value in moving:
+            place = self._place(value.storage.root)
+            place.addresses.append((addresses, position, value.offset_bytes))
+        return addresses if moving else tuple(addresses)
 
-    def _keep_addresses(self, values: Sequence[Value], addresses: list[int] | Array) -> bool:
-        """Put where values begin, now and when an input or output moves; whether none ever does."""
-        stay = True
-        for position, value in enumerate(values):
-            storage = value.storage.root
-            start = self._start(storage)
-            addresses[position] = value.offset_bytes + (0 if start is None else start)
+    def _beginnings(self, values: Sequence[Value]) -> tuple[list[int], list[tuple[int, Value]]]:
+        """Where values begin, and by number those of which only the offset is known as yet."""
+        addresses, moving = [], []
+        for number, value in enumerate(values):
+            start = self._start(value.storage.root)
+            addresses.append(value.offset_bytes + (start or 0))
             if start is None:
-                self._place(storage).addresses.append((addresses, position, value.offset_bytes))
-                stay = False
-        return stay
+                moving.append((number, value))
+        return addresses, moving
 
-    def _bind_code(self, step: CodeStep) -> Call:
-        addresses, late = [], []
-        for number, value in enumerate(step.values):
-            storage = value.storage.root
-            start = self._start(storage)
-            addresses.append(value.offset_bytes + (0 if start is None else start))
-            if start is None:
-                late.append((number, value.offset_bytes, storage))
-        call = step.code.bound(addresses)
-        for number, offset, storage in late:
-            moved = self._place(storage).addresses
-            moved += [(call.numbers, position, offset) for position in call.places(number)]
+    def _bind_code(self, code: Code, values: Sequence[Value]) -> Call:
+        addresses, moving = self._beginnings(values)
+        call = code.bound(addresses)
+        for number, value in moving:
+            place = self._place(value.storage.root)
+            for position, behind in call.places(number):
+                place.addresses.append((call.numbers, position, value.offset_bytes + behind))
         return call
 
     def _bind_blocks(self, step: PrimitiveStep) -> Call:
@@ -401,9 +385,9 @@ class BoundPlan:
 
     def _bind_array_step(self, step: ArrayStep) -> Call:
         compute = step.start(self._context)
-        by_address = self._bind_by_address(step, compute)
-        if by_address is not None:
-            return by_address
+        told = compute.prepare(step.values) if isinstance(compute, ByMachine) else None
+        if told is not None:
+            return self._bind_code(Code.of([told]), step.values)
         inputs = self._arrays(step.inputs)
         outputs = self._arrays(step.outputs)
         stay = step.writes and not [

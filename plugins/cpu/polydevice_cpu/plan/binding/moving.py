@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 
 import numpy as np
@@ -21,7 +22,7 @@ class MovingPlace:
         self._of_plan = of_plan
         self.address = -1
         self.memories: list[tuple[int, int]] = []
-        self.addresses: list[tuple[list[int] | Array, int, int]] = []
+        self.addresses: list[tuple[list[int] | array[int], int, int]] = []
         self.views: list[Callable[[Array], None]] = []
 
     def move(self, array: Array) -> None:

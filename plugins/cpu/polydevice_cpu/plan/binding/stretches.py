@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from ctypes import c_void_p, cast
 from functools import partial
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 
-from polydevice.dtype import Array
 from polydevice.processor.machine_code import CALL, Calls, calls
-from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.onednn.primitive import Execution
 
 Call = Callable[[], Any]
@@ -22,27 +19,6 @@ STRETCH = 16
 """Steps between two questions; one takes 0.1 µs."""
 
 
-class PreparedCall(partial[int]):
-    """A call of machine code, prepared.
-
-    Attributes:
-        told: what it is told; addresses come first.
-        record: the call as of type `machine_code.CALL`.
-    """
-
-    told: Array
-    record: tuple[int, ...]
-
-    @classmethod
-    def of(cls, function: Any, told: bytes) -> PreparedCall:
-        """Return what calls a function with the address of a copy of what it is told."""
-        numbers = np.frombuffer(bytearray(told.ljust(-(-len(told) // 8) * 8, b"\0")), np.int64)
-        made = cls(function, c_void_p(address_of(numbers)))
-        made.told = numbers
-        made.record = cast(function, c_void_p).value or 0, address_of(numbers), 0, 0, 0
-        return made
-
-
 class Together(partial[int]):
     """C functions that follow each other as one call: of two, each takes 0.3 instead of 0.7 µs.
 
@@ -50,9 +26,9 @@ class Together(partial[int]):
         executions: what it calls, as long as one returns 0.
     """
 
-    executions: Sequence[Execution | PreparedCall | Calls]
+    executions: Sequence[Execution | Calls]
 
-    def failed(self, result: int) -> tuple[Execution | PreparedCall | Calls, int]:
+    def failed(self, result: int) -> tuple[Execution | Calls, int]:
         """Return which one failed, by what the call returned, and its status."""
         return self.executions[len(self.executions) - (result >> 32)], result & 0xFFFFFFFF
 
@@ -73,7 +49,7 @@ def stretches(steps: Sequence[Call]) -> list[list[Call]]:
 
 
 def _is_recorded(call: Call) -> bool:
-    return isinstance(call, (Execution, PreparedCall, Calls))
+    return isinstance(call, (Execution, Calls))
 
 
 def _together(executions: list[Any]) -> Sequence[Call]:

@@ -25,7 +25,6 @@ from polydevice_cpu.plan.filling.means import is_a_mean, mean
 from polydevice_cpu.plan.filling.recipe import Packing, Recipe, StepForm, StorageForm, ValueForm
 from polydevice_cpu.plan.plan import Plan, PlanParts
 from polydevice_cpu.plan.step import (
-    MACHINE_CODE,
     ArrayStep,
     Block,
     CodeStep,
@@ -167,11 +166,7 @@ class _Filled:
             return ArrayStep(
                 *(step.name, step.type, start, read, written, code, step.writes, step.layers)
             )
-        if place in self._by_code:
-            own = self._code(step.primitive, place)
-            if own is not None:
-                return self._code_step(form, own)
-        if place in self._in_code and not self._is_mean(step.primitive, place):
+        if place in self._by_code or place in self._in_code:
             by_machine = self._by_machine(form)
             if by_machine is not None:
                 return by_machine
@@ -309,36 +304,39 @@ class _Filled:
             return mean if self._is_mean(given, place) else None
         return self._arrays[place].compute(values, self._sizes)
 
-    def _code(self, given: Primitive, place: int) -> Code | None:
-        """The machine code that computes it; None where oneDNN does."""
+    def _by_machine(self, form: StepForm) -> CodeStep | None:
+        """The step with machine code for all sizes; None where oneDNN computes it."""
+        step, place = form.given, form.place
+        assert isinstance(step, PrimitiveStep)
+        numbers = dict(form.arguments)
+        written = [self._value(numbers[Arg.DST])]
+        if place in self._by_code:
+            read = [self._value(numbers[index]) for index in self._by_code[place].inputs]
+            code = self._code_of_product(place)
+        else:
+            read = [self._value(numbers[Arg.SRC])]
+            code = self._code_of_windows(step.primitive, place, numbers)
+        if code is None:
+            return None
+        self.is_for_now = True
+        return CodeStep(step.name, step.type, code, read, written, step.layers)
+
+    def _code_of_product(self, place: int) -> Code | None:
         if place not in self._codes:
             self._codes[place] = self._by_code[place].code(self._sizes)
         return self._codes[place]
 
-    def _code_step(self, form: StepForm, code: Code) -> CodeStep:
-        self.is_for_now = True
-        given, numbers = form.given, dict(form.arguments)
-        read = [self._value(numbers[index]) for index in self._by_code[form.place].inputs]
-        written = [self._value(numbers[Arg.DST])]
-        return CodeStep(given.name, given.type, code, read, written, given.layers)
-
-    def _by_machine(self, form: StepForm) -> ArrayStep | None:
-        """The step with machine code for all sizes; None where oneDNN computes it."""
-        step, forms = form.given, self._recipe.values
-        assert isinstance(step, PrimitiveStep)
-        given, numbers = step.primitive, dict(form.arguments)
-        assert isinstance(given, SymbolicPrimitive)
-        source, target = (self._value(numbers.pop(each)) for each in (Arg.SRC, Arg.DST))
-        constants = {index: forms[number] for index, number in numbers.items()}
-        start = self._found.by_machine.start(
-            given, (source, target), constants, self._sizes, self._packing
-        )
-        if start is None:
+    def _code_of_windows(
+        self, given: Primitive, place: int, numbers: Mapping[int, int]
+    ) -> Code | None:
+        if self._is_mean(given, place):
             return None
-        self.is_for_now = True
-        values = [source], [target]
-        return ArrayStep(
-            step.name, step.type, start, *values, MACHINE_CODE, True, step.layers, True
+        assert isinstance(given, SymbolicPrimitive)
+        sides, forms = (Arg.SRC, Arg.DST), self._recipe.values
+        source, target = (self._value(numbers[index]) for index in sides)
+        constants = {index: forms[each] for index, each in numbers.items() if index not in sides}
+        return self._found.by_machine.code(
+            given, (source, target), constants, self._sizes, self._packing
         )
 
     def _in_parts(self, given: SymbolicPrimitive, place: int) -> Primitive | None:

@@ -14,13 +14,14 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.symbolic_size import is_symbolic
+from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.algorithms.by_machine.window_sums import (
     Constants,
     Functions,
     Windows,
     arguments,
+    code_of,
     of_rows,
-    starter,
     taken_us,
 )
 from polydevice_cpu.algorithms.by_machine.window_tiles import LONGEST, Function, Terms
@@ -35,7 +36,6 @@ from polydevice_cpu.onednn.descriptor import (
 )
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.filling.recipe import Packing, ValueForm
-from polydevice_cpu.plan.step import Start
 from polydevice_cpu.plan.value import Value
 
 _DEPTHWISE, _PRODUCT = "brdgmm_dw:avx512_core", "brg:avx512_core"
@@ -217,15 +217,15 @@ class WindowsByMachine:
         """Begin with none."""
         self._forms: dict[int, _Form | None] = {}
 
-    def start(
+    def code(
         self,
         given: SymbolicPrimitive,
         sides: tuple[Value, Value],
         constants: Mapping[int, ValueForm],
         sizes: Callable[[object], Any],
         packing: Packing,
-    ) -> Start | None:
-        """Return what makes the function of source and result; None where oneDNN computes it.
+    ) -> Code | None:
+        """Return what is told addresses of source and result; None where oneDNN computes it.
 
         Args:
             given: one that `may_be_by_machine`.
@@ -254,22 +254,22 @@ class WindowsByMachine:
         code = given.implementation
         if told is None or taken_us(told, MORE_NS[code]) > MOST_US[code]:
             return None
-        return starter(form.functions, told, form.constants)
+        return code_of(form.functions, told, form.constants)
 
 
-def _product(sides: tuple[Value, Value], form: _Form) -> Start | None:
-    """What makes the function of source and result; None where oneDNN computes it."""
+def _product(sides: tuple[Value, Value], form: _Form) -> Code | None:
+    """What is told addresses of source and result; None where oneDNN computes it."""
     if any(side.strides != row_major(side.shape) for side in sides):
         return None
     rows, _, positions, _ = sides[0].shape
     told = of_rows(rows, form.window, positions)
     if taken_us(told, MORE_NS[_PRODUCT]) > MOST_US[_PRODUCT]:
         return None
-    return starter(form.functions, told, form.constants)
+    return code_of(form.functions, told, form.constants)
 
 
-def _pool(sides: tuple[Value, Value], geometry: tuple[Any, ...], *, is_max: bool) -> Start | None:
-    """What makes the function of source and result; None where oneDNN computes it."""
+def _pool(sides: tuple[Value, Value], geometry: tuple[Any, ...], *, is_max: bool) -> Code | None:
+    """What is told addresses of source and result; None where oneDNN computes it."""
     steps, window, gaps, pads, behind = geometry
     if not all(map(_is_channels_last, sides)):
         return None
@@ -282,8 +282,8 @@ def _pool(sides: tuple[Value, Value], geometry: tuple[Any, ...], *, is_max: bool
     if told is None or taken_us(told) > MOST_POOLS_US:
         return None
     if is_max:
-        return starter(code, told, Constants(None, None, None, [], (_LEAST, _LEAST)))
-    return starter(code, told, Constants(None, None, None, [(math.prod(window), 0.0)]))
+        return code_of(code, told, Constants(None, None, None, [], (_LEAST, _LEAST)))
+    return code_of(code, told, Constants(None, None, None, [(math.prod(window), 0.0)]))
 
 
 @lru_cache
