@@ -190,7 +190,7 @@ def test_answers_stay_the_same_to_the_bit_when_a_plan_is_settled(core, monkeypat
 def test_other_layers_in_strips(core, monkeypatch, model, before, then, threads):
     monkeypatch.setattr(settling, "RUNS", 3)
     monkeypatch.setattr(pairs, "MOST_NS", 0.0)  # NumPy would compute them
-    monkeypatch.setattr(formulas, "by_code", lambda _: None)
+    monkeypatch.setattr(formulas, "product_by_machine", lambda _: None)
     executable = load(core, model, CPU_THREADS_NUM=threads)
     request, kinds = executable.create_infer_request(), set()
     for shape in before:

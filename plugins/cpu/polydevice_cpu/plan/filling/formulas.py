@@ -11,7 +11,7 @@ from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, PostOp
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.filling.blocks import Blocks, may_be_in_blocks, products
-from polydevice_cpu.plan.filling.by_machine.products import ByCode, by_code
+from polydevice_cpu.plan.filling.by_machine.products import ProductByMachine, product_by_machine
 from polydevice_cpu.plan.filling.by_machine.windows import WindowsByMachine, may_be_by_machine
 from polydevice_cpu.plan.filling.by_numpy import ByNumPy, by_numpy
 from polydevice_cpu.plan.filling.captured import serves_all_sizes
@@ -38,12 +38,12 @@ class Formulas:
         means: places of primitives that may be means over all positions.
         by_numpy: place of a primitive → how NumPy computes it, for some sizes.
         in_blocks: places of convolutions that may be computed in blocks.
-        in_code: places of convolutions that there is machine code for.
-        by_code: place → how machine code computes a product.
+        windows_by_machine: places of convolutions and pools that there is machine code for.
+        products_by_machine: place → how machine code computes a product.
         products: how many all steps compute, for the sizes that there are.
         strips: what makes primitives for some of the positions.
         blocks: the same, of convolutions with larger windows.
-        by_machine: what computes them by machine code.
+        windows: the same, of convolutions and pools by machine code.
         varying: places of sizes that are formulas.
         known: primitives that plans use.
     """
@@ -58,12 +58,12 @@ class Formulas:
         self.means: set[int] = set()
         self.by_numpy: dict[int, ByNumPy] = {}
         self.in_blocks: set[int] = set()
-        self.in_code: set[int] = set()
-        self.by_code: dict[int, ByCode] = {}
+        self.windows_by_machine: set[int] = set()
+        self.products_by_machine: dict[int, ProductByMachine] = {}
         self.products = 0
         self.strips = Strips(self.relied_on)
         self.blocks = Blocks(self.relied_on)
-        self.by_machine = WindowsByMachine()
+        self.windows = WindowsByMachine()
         self.varying: set[int] = set()
         self.known = Known(self.places, self.varying)
         self._kept: list[object] = []
@@ -177,10 +177,10 @@ class Formulas:
             self.alike_everywhere.add(self.places[id(primitive)])
         elif may_be_in_blocks(primitive):
             self.in_blocks.add(self.places[id(primitive)])
-        if (code := by_code(primitive)) is not None:
-            self.by_code[self.places[id(primitive)]] = code
+        if (product := product_by_machine(primitive)) is not None:
+            self.products_by_machine[self.places[id(primitive)]] = product
         if may_be_by_machine(primitive):
-            self.in_code.add(self.places[id(primitive)])
+            self.windows_by_machine.add(self.places[id(primitive)])
         way = by_numpy(primitive)
         if way is not None:
             self.by_numpy[self.places[id(primitive)]] = way

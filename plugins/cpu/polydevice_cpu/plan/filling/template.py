@@ -87,7 +87,7 @@ class PlanTemplate:
 
     def _filled(self, numbers: list[Any], *, may_be_in_strips: bool) -> tuple[Plan | None, bool]:
         """The plan, and whether something in it is in strips or blocks, or by NumPy."""
-        before = openmp.functions()[0]()
+        before = openmp.thread_count()
         try:
             with ahead() as codes:
                 filled = _Filled(
@@ -135,8 +135,8 @@ class _Filled:
         self._storages: list[Storage] = []
         self._alike_everywhere = found.alike_everywhere if may_be_in_strips else ()
         self._in_blocks = found.in_blocks if may_be_in_strips else ()
-        self._in_code = found.in_code if may_be_in_strips else ()
-        self._by_code = found.by_code if may_be_in_strips else {}
+        self._windows = found.windows_by_machine if may_be_in_strips else ()
+        self._products = found.products_by_machine if may_be_in_strips else {}
         self._codes: dict[int, Code | None] = {}
         self._means = found.means if may_be_in_strips else ()
         self._arrays = found.by_numpy if may_be_in_strips else {}
@@ -166,7 +166,7 @@ class _Filled:
             return ArrayStep(
                 *(step.name, step.type, start, read, written, code, step.writes, step.layers)
             )
-        if place in self._by_code or place in self._in_code:
+        if place in self._products or place in self._windows:
             by_machine = self._by_machine(form)
             if by_machine is not None:
                 return by_machine
@@ -310,8 +310,8 @@ class _Filled:
         assert isinstance(step, PrimitiveStep)
         numbers = dict(form.arguments)
         written = [self._value(numbers[Arg.DST])]
-        if place in self._by_code:
-            read = [self._value(numbers[index]) for index in self._by_code[place].inputs]
+        if place in self._products:
+            read = [self._value(numbers[index]) for index in self._products[place].inputs]
             code = self._code_of_product(place)
         else:
             read = [self._value(numbers[Arg.SRC])]
@@ -323,7 +323,7 @@ class _Filled:
 
     def _code_of_product(self, place: int) -> Code | None:
         if place not in self._codes:
-            self._codes[place] = self._by_code[place].code(self._sizes)
+            self._codes[place] = self._products[place].code(self._sizes)
         return self._codes[place]
 
     def _code_of_windows(
@@ -335,7 +335,7 @@ class _Filled:
         sides, forms = (Arg.SRC, Arg.DST), self._recipe.values
         source, target = (self._value(numbers[index]) for index in sides)
         constants = {index: forms[each] for index, each in numbers.items() if index not in sides}
-        return self._found.by_machine.code(
+        return self._found.windows.code(
             given, (source, target), constants, self._sizes, self._packing
         )
 

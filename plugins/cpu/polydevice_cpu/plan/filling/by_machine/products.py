@@ -38,7 +38,7 @@ _Sizes = Callable[[object], Any]
 
 
 @dataclass(frozen=True)
-class ByCode:
+class ProductByMachine:
     """How machine code computes a primitive.
 
     Attributes:
@@ -55,7 +55,7 @@ class ByCode:
         return None if told is None else Code.of(told)
 
 
-def by_code(given: Primitive) -> ByCode | None:
+def product_by_machine(given: Primitive) -> ProductByMachine | None:
     """Return how machine code computes a primitive; None where it does for no sizes."""
     if not isinstance(given, SymbolicPrimitive) or given.threads != 1:
         return None
@@ -63,7 +63,7 @@ def by_code(given: Primitive) -> ByCode | None:
     return _product(given) if is_product else None
 
 
-def _product(given: SymbolicPrimitive) -> ByCode | None:
+def _product(given: SymbolicPrimitive) -> ProductByMachine | None:
     _, first, second, bias, result, attributes = given.arguments
     assert isinstance(attributes, Attributes)
     sides = [each for each in (first, second, result) if _is_plain(each)]
@@ -94,7 +94,7 @@ def _product(given: SymbolicPrimitive) -> ByCode | None:
         for number, (_, operand) in enumerate(chain)
         if isinstance(operand, Descriptor)
     ]
-    return ByCode([Arg.SRC, Arg.WEIGHTS, *operands], told)
+    return ProductByMachine([Arg.SRC, Arg.WEIGHTS, *operands], told)
 
 
 def _link(post_op: PostOp) -> tuple[Function, Descriptor | tuple[float, float]] | None:
