@@ -133,7 +133,7 @@ def _unpacked(
     builder: PlanBuilder, node: Node, q: Array, scales: Array, rows: int
 ) -> UnpackedProduct | None:
     """What computes the node in f32, a tile after the other, where that takes less time."""
-    op, threads = node.operation(CompressedMatMul), openmp.functions()[0]()
+    op, threads = node.operation(CompressedMatMul), openmp.thread_count()
     (columns, terms), blocks = q.shape, scales.shape[1]
     block = terms // blocks
     together = 1 if block % _WHOLE == 0 else _WHOLE // math.gcd(block, _WHOLE)

@@ -188,7 +188,7 @@ def lower_normalize_l2(builder: PlanBuilder, node: Node) -> bool:
     is_added, sizes = op.eps_mode is EpsMode.ADD, (math.prod(shape[:-1]), shape[-1])
     if shares.is_there():
         limits = (op.eps, 0.0) if is_added else (0.0, op.eps)
-        start, code = partial(_by_machine, limits, openmp.functions()[0]()), MACHINE_CODE
+        start, code = partial(_by_machine, limits, openmp.thread_count()), MACHINE_CODE
     else:
         start, code = partial(_dividing_by_norms, op.eps, is_added), "numpy"
     seen = [each.view(sizes, row_major(sizes)) for each in (value, result)]

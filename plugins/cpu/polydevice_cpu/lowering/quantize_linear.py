@@ -40,7 +40,7 @@ def lower_byte_function(builder: PlanBuilder, node: Node) -> bool:
     source, target = (each.view((each.elements,), (1,)) for each in (value, result))
     implementation = "numpy"
     if byte_table.is_there():
-        start = partial(_by_machine, np.ascontiguousarray(table), openmp.functions()[0]())
+        start = partial(_by_machine, np.ascontiguousarray(table), openmp.thread_count())
         implementation = MACHINE_CODE
     elif value.elements < _MANY:
         start = partial(_one_by_one, table)

@@ -100,7 +100,7 @@ def _by_machine(builder: PlanBuilder, node: Node, value: Value, axis: int) -> bo
         return False
     result = builder.new(value.descriptor)
     seen, target = (each.view(sizes, row_major(sizes)) for each in (value, result))
-    threads = openmp.functions()[0]()
+    threads = openmp.thread_count()
 
     def write(x: Array, y: Array) -> tuple[()]:
         shares.softmax(x, y, threads, logarithm=logarithm)

@@ -179,6 +179,12 @@ def functions() -> tuple[Callable[[], int], Callable[[int], None]]:
     return quick.omp_get_max_threads, quick.omp_set_num_threads
 
 
+def thread_count() -> int:
+    """Return how many threads oneDNN calls of this thread use."""
+    get, _ = functions()
+    return get()
+
+
 class threads:  # noqa: N801 - used like a function; a plan enters some hundred, a generator is slow
     """Let oneDNN calls of this thread use `count` threads inside the ``with`` block."""
 

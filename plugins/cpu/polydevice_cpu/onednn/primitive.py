@@ -123,7 +123,7 @@ class Primitive:
         text = c.c_char_p()
         self._library.call("primitive_desc_query", description, Query.IMPL_INFO, 0, c.byref(text))
         self.implementation = (text.value or b"").decode()
-        self.threads = openmp.functions()[0]()  # how many it is made for and has to run with
+        self.threads = openmp.thread_count()  # how many it is made for and has to run with
         self.is_proved = False  # `polydevice_cpu.proof` says so
         self._making = Lock()
 
@@ -417,7 +417,7 @@ def _of_numbers(argument: Any) -> Any:
 
 def _key(kind: str, arguments: Sequence[Argument]) -> _Key | None:
     """What a primitive is recognised by; None where a layout is not known by its numbers."""
-    parts: list[Hashable] = [kind, openmp.functions()[0]()]
+    parts: list[Hashable] = [kind, openmp.thread_count()]
     for argument in arguments:
         if isinstance(argument, (Descriptor, Attributes)):
             if argument.key is None:

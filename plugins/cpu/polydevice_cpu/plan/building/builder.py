@@ -264,7 +264,7 @@ class PlanBuilder:
         """Lower nodes, of which each is read once and the last computes `port`."""
         for node in nodes:
             self._uses[node.output] = 1
-            self._threads[node] = openmp.functions()[0]()  # as what they compute instead of
+            self._threads[node] = openmp.thread_count()  # as what they compute instead of
             self._lower(node)
         made = nodes[-1].output
         held = self.release(made)

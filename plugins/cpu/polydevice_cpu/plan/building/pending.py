@@ -181,7 +181,7 @@ class Pending:
         layout = primitive.dst if primitive is not None else dst
         assert layout is not None
         self._layout = layout
-        self._threads = openmp.functions()[0]() if primitive is None else primitive.threads
+        self._threads = openmp.thread_count() if primitive is None else primitive.threads
         self.levels: Levels | None = None
         """What the result was rounded to, by the function that was fused last."""
         self.latest: Extension | None = None

@@ -191,7 +191,7 @@ def pack(array: Array, descriptor: Descriptor, place: Callable[[int], Array] = a
     strides = meaningful_strides(array.shape, [s // array.itemsize for s in array.strides])
     given = Descriptor.strided(array.shape, strides, DATA_TYPES[array.dtype])
     # On a busy machine, waiting for a second thread takes 100 times longer than a small reorder.
-    count = openmp.functions()[0]() if descriptor.size_bytes > SMALL_BYTES else 1
+    count = openmp.thread_count() if descriptor.size_bytes > SMALL_BYTES else 1
     with openmp.threads(count):
         move = reorder(given, descriptor, Attributes())
     assert move is not None, f"oneDNN cannot reorder {given} to {descriptor}"
