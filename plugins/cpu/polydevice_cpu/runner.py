@@ -136,7 +136,7 @@ class CpuRunner(Runner):
             region.gather()
         for index, place in bound.input_places.items():
             place[...] = self._sources[index]
-        if bound.plan.computes_arrays:
+        if bound.computes_arrays:
             with np.errstate(all="ignore"):  # infinities and NaN are values like others
                 self._compute(bound)
         else:

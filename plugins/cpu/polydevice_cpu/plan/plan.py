@@ -16,7 +16,7 @@ from polydevice.runtime.layer_times import LayerTimes
 from polydevice.tensor import TensorDesc
 from polydevice_cpu.onednn.engine import ALIGNMENT_BYTES
 from polydevice_cpu.plan.building.accumulate import accumulate
-from polydevice_cpu.plan.step import CodeStep, PrimitiveStep, Step, name_of
+from polydevice_cpu.plan.step import PrimitiveStep, Step, name_of
 from polydevice_cpu.plan.value import Kind, Storage, Value
 
 PRIMITIVE_BYTES = 80_000
@@ -66,7 +66,6 @@ class Plan:
         whole_outputs: which outputs are values.
         result_bytes: memory of the outputs that are values.
         times: by number of the step, of all inferences that were timed.
-        computes_arrays: whether some step is NumPy's.
         held_bytes: estimate of what the plan takes by itself.
         is_compiled: whether it is known that all code is there.
         is_final: whether it stays; one in strips is replaced after some inferences.
@@ -95,9 +94,6 @@ class Plan:
         )
         primitives = [step for step in steps if isinstance(step, PrimitiveStep)]
         arrays = len(steps) - len(primitives)
-        self.computes_arrays = not all(
-            isinstance(step, (PrimitiveStep, CodeStep)) for step in steps
-        )
         self.held_bytes = PRIMITIVE_BYTES * len(primitives) + ARRAY_BYTES * arrays
         self.arena_bytes = self._place(
             self._arena_storages() if parts.arena is None else parts.arena

@@ -90,6 +90,8 @@ class BoundPlan:
         self._strips, self._blocks = workspace.strips, workspace.blocks
         self._handles: dict[int, int] = {}
         self._scratchpads: dict[int, int] = {}
+        self.computes_arrays = False
+        """Whether NumPy computes a step."""
         self._calls: list[Call] = [self._bind(step) for step in plan.steps]
         counts = [step.primitive.threads for step in primitives]
         # NumPy's steps may multiply with oneDNN's code, too.
@@ -127,6 +129,7 @@ class BoundPlan:
             return None  # what was asked for is computed already
         if bound is not None:
             self.held_bytes += bound.held_bytes
+            self.computes_arrays |= bound.computes_arrays
             self.lacks_arrays = True
         return bound
 
@@ -388,6 +391,7 @@ class BoundPlan:
         told = compute.prepare(step.values) if isinstance(compute, ByMachine) else None
         if told is not None:
             return self._bind_code(Code.of([told]), step.values)
+        self.computes_arrays = True
         inputs = self._arrays(step.inputs)
         outputs = self._arrays(step.outputs)
         stay = step.writes and not [
@@ -396,6 +400,7 @@ class BoundPlan:
         return call_of(step, compute, inputs, outputs, stay=stay)
 
     def _bind_tail(self, step: TailStep) -> Call:
+        self.computes_arrays = True
         inputs = self._arrays(step.inputs)
         found, compute = self.tail_outputs, step.start(self._context)
 
