@@ -6,7 +6,7 @@ import ctypes as c
 import math
 from collections.abc import Hashable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeGuard
 
 import ml_dtypes
 import numpy as np
@@ -215,19 +215,6 @@ class Descriptor:
             return None
         query("memory_desc_query", self.handle, Query.STRIDES, c.byref(values))
         return tuple(values[k] for k in range(len(self.shape)))
-
-    @property
-    def reach_bytes(self) -> int:
-        """How many bytes lie between the first and the last element, these included.
-
-        Less than `size_bytes`, which holds whole strides, for a look at a part of a tensor.
-        """
-        if self.strides is None:
-            return self.size_bytes
-        if 0 in self.shape:
-            return 0
-        steps = zip(self.shape, self.strides, strict=True)
-        return (1 + sum((n - 1) * step for n, step in steps)) * self.dtype.itemsize
 
     @property
     def layout(self) -> str:
@@ -487,3 +474,15 @@ def meaningful_strides(shape: Sequence[int], strides: Sequence[int]) -> tuple[in
     if len(shape) > 2 and shape[0] == 1 and shape[1] != 1 == result[1] != result[2]:
         result[0] = result[2] * shape[2]
     return tuple(result)
+
+
+def is_plain(layout: object) -> TypeGuard[Descriptor]:
+    """Whether f32 lies by strides, which nobody has to ask oneDNN for."""
+    if not isinstance(layout, Descriptor) or layout.data_type is not DataType.F32:
+        return False
+    return layout.strides is not None and getattr(layout, "source", None) is None
+
+
+def is_open(layout: object) -> TypeGuard[SymbolicDescriptor]:
+    """Whether it is plain, by formulas of sizes."""
+    return isinstance(layout, SymbolicDescriptor) and is_plain(layout)

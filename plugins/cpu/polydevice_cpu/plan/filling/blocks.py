@@ -19,11 +19,11 @@ from polydevice_cpu.onednn.descriptor import (
     Descriptor,
     SymbolicDescriptor,
     channels_last_strides,
+    is_open,
     number_descriptor,
     same_steps,
 )
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive, built
-from polydevice_cpu.plan.filling.by_machine.windows import is_open
 from polydevice_cpu.plan.filling.parts import is_right
 from polydevice_cpu.plan.step import Block
 from polydevice_cpu.proof.claim import NotedClaim

@@ -8,16 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any
 
 from polydevice_cpu.algorithms.by_machine.code import Code, Told
 from polydevice_cpu.algorithms.by_machine.matrices import Seen, products
 from polydevice_cpu.algorithms.by_machine.matrix_code import LONGEST, Function
 from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, PostOp
-from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType
+from polydevice_cpu.onednn.constants import Algorithm, Arg
 from polydevice_cpu.onednn.descriptor import (
     Descriptor,
     SymbolicDescriptor,
+    is_plain,
 )
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
 
@@ -66,7 +67,7 @@ def product_by_machine(given: Primitive) -> ProductByMachine | None:
 def _product(given: SymbolicPrimitive) -> ProductByMachine | None:
     _, first, second, bias, result, attributes = given.arguments
     assert isinstance(attributes, Attributes)
-    sides = [each for each in (first, second, result) if _is_plain(each)]
+    sides = [each for each in (first, second, result) if is_plain(each)]
     if bias is not None or attributes.quantisation or len(sides) < 3:
         return None
     if not isinstance(second, SymbolicDescriptor):
@@ -99,19 +100,12 @@ def _product(given: SymbolicPrimitive) -> ProductByMachine | None:
 
 def _link(post_op: PostOp) -> tuple[Function, Descriptor | tuple[float, float]] | None:
     """A function that follows; None where there is no code for it."""
-    if isinstance(post_op, Binary) and _is_plain(post_op.operand):
+    if isinstance(post_op, Binary) and is_plain(post_op.operand):
         function = _FUNCTIONS.get(post_op.algorithm)
         return None if function is None else (function, post_op.operand)
     if isinstance(post_op, Eltwise) and post_op.algorithm == Algorithm.LINEAR:
         return Function.LINEAR, (post_op.alpha, post_op.beta)
     return None
-
-
-def _is_plain(layout: object) -> TypeGuard[Descriptor]:
-    """Whether f32 lies by strides, which nobody has to ask oneDNN for."""
-    if not isinstance(layout, Descriptor) or layout.data_type is not DataType.F32:
-        return False
-    return layout.strides is not None and getattr(layout, "source", None) is None
 
 
 def _numbers(layout: Descriptor, sizes: _Sizes) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -31,6 +31,7 @@ from polydevice_cpu.onednn.descriptor import (
     Descriptor,
     SymbolicDescriptor,
     channels_last_strides,
+    is_open,
     row_major,
     same_steps,
 )
@@ -140,16 +141,6 @@ def _may_be_of_rows(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
         and not attributes.quantisation
         and _links(attributes) is not None
         and _ONE_SLOPE_PER_CHANNEL not in attributes.post_ops
-    )
-
-
-def is_open(layout: object) -> TypeGuard[SymbolicDescriptor]:
-    """Whether f32 lies by formulas of strides, which nobody has to ask oneDNN for."""
-    return (
-        isinstance(layout, SymbolicDescriptor)
-        and layout.strides is not None
-        and layout.source is None
-        and layout.data_type is DataType.F32
     )
 
 
