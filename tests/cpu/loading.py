@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 
 from polydevice_cpu.onednn.library import Library
@@ -42,3 +44,10 @@ def asked_from_now(monkeypatch):
 
     monkeypatch.setattr(Library, "create_if_supported", noted)
     return asked
+
+
+def wait_for_settling():
+    """Until the threads that replace plans by those for one shape alone have ended."""
+    for thread in threading.enumerate():
+        if thread.name == "polydevice-cpu-settling":
+            thread.join()

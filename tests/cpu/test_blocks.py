@@ -12,8 +12,7 @@ from polydevice_cpu.plan.filling.blocks import MOST, REPEATED, cuts
 from polydevice_cpu.plan.filling.by_machine import windows as by_machine
 from polydevice_cpu.plan.step import PrimitiveStep
 from tests.cpu import models
-from tests.cpu.loading import asked_from_now, image, load
-from tests.cpu.test_strips import wait
+from tests.cpu.loading import asked_from_now, image, load, wait_for_settling
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
 
@@ -90,7 +89,7 @@ def test_answers_in_blocks_stay_the_same_to_the_bit(core, monkeypatch, case, thr
             seen += 1
             for _ in range(settling.RUNS):
                 np.testing.assert_array_equal(request.infer({"x": x})["y"], got)
-            wait()
+            wait_for_settling()
             np.testing.assert_array_equal(request.infer({"x": x})["y"], got)
             assert not any(blocks(executable))
     assert seen >= 2

@@ -21,8 +21,7 @@ from polydevice_cpu.plan.filling.pairs import pairing
 from polydevice_cpu.plan.step import ArrayStep
 from polydevice_cpu.plan.value import Kind, Storage, Value
 from tests.cpu import models
-from tests.cpu.loading import image, load
-from tests.cpu.test_strips import wait
+from tests.cpu.loading import image, load, wait_for_settling
 
 needs_onednn = pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
 
@@ -102,7 +101,7 @@ def test_new_shapes_are_computed_by_numpy_as_by_onednn(core, monkeypatch, name, 
         seen |= kinds
         for _ in range(settling.RUNS):
             request.infer(given)
-        wait()
+        wait_for_settling()
         np.testing.assert_array_equal(request.infer(given)["y"], got)
     assert types <= seen
     assert not types & by_numpy(executable)

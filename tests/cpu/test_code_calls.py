@@ -9,11 +9,11 @@ from polydevice_cpu.algorithms.by_machine.rows import best, shares
 from polydevice_cpu.algorithms.by_machine.rows import taken as rows_taken
 from polydevice_cpu.onednn.engine import address_of
 from tests.cpu.loading import load
+from tests.cpu.machine_code import by_machine_code, missing_avx512, with_avx512
 from tests.cpu.models import answer, build
 from tests.guard_pages import SIDES, guarded
 
 F = np.float32
-with_avx512 = pytest.mark.skipif(not shares.is_there(), reason="no such instructions here")
 
 
 def run(prepared, *arrays):
@@ -88,6 +88,8 @@ def test_calls_are_alike_wherever_they_run(core):
             got, want = request.infer(feed), answer(model, feed)
             np.testing.assert_array_equal(got["y"], want[0])
             np.testing.assert_array_equal(got["z"], want[1])
+    if not missing_avx512():
+        assert by_machine_code(executable) == ["Gather", "TopK", "TopK"]
     outside = executable.infer({"i": np.array([[3, 50, -51]])})
     assert outside["y"].tolist()[0][1:] == [0, 0]  # of rows of zeros
 

@@ -18,6 +18,7 @@ from polydevice_cpu.algorithms.by_machine.rows import sums as row_sums
 from polydevice_cpu.algorithms.by_machine.rows import taken as rows_taken
 from polydevice_cpu.ops import grid_sample
 from tests.cpu.loading import load
+from tests.cpu.machine_code import missing_avx512, needs, with_avx2, with_avx512
 from tests.cpu.models import answer, build
 from tests.guard_pages import SIDES, guarded
 
@@ -62,13 +63,6 @@ def test_the_comments_assemble_to_the_bytes(name, tmp_path):
     assert getattr(module, table) in made.read_bytes()
 
 
-@pytest.fixture
-def machine_code():
-    found = sampling.sample(*(np.zeros(shape, F) for shape in ((1, 1, 1, 1), (1, 8), (1, 8))))
-    if found is None:
-        pytest.skip("no such instructions here")
-
-
 def between(planes, across, down):
     """Each sample by itself, as a sum of four weighted elements."""
     n, channels, height, width = planes.shape
@@ -85,7 +79,7 @@ def between(planes, across, down):
     return y
 
 
-@pytest.mark.usefixtures("machine_code")
+@with_avx2
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("points", [1, 7, 8, 9, 23, 64])
 def test_samples(side, points):
@@ -105,7 +99,7 @@ def test_samples(side, points):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.usefixtures("machine_code")
+@with_avx2
 def test_views():
     rng = np.random.default_rng(0)
     planes = rng.normal(size=(5, 7, 2, 3)).astype(F).transpose(2, 3, 1, 0)
@@ -115,7 +109,7 @@ def test_views():
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.usefixtures("machine_code")
+@with_avx2
 def test_no_points_and_no_planes():
     assert (
         sampling.sample(np.ones((2, 0, 3, 3), F), np.ones((2, 9), F), np.ones((2, 9), F)).size == 0
@@ -162,7 +156,7 @@ def test_boxes_stay_as_without_the_code(monkeypatch, crowd, limit, grouped):
         np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.usefixtures("machine_code")
+@with_avx2
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("length", [8, 9, 15, 16, 23, 80, 512])
 @pytest.mark.parametrize("largest", [True, False])
@@ -202,7 +196,7 @@ def shares_of(x, axis):
     return terms / terms.sum(axis, keepdims=True)
 
 
-@pytest.mark.skipif(not shares.is_there(), reason="no such instructions here")
+@with_avx512
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("threads", [1, 2, 5])
 @pytest.mark.parametrize(
@@ -229,7 +223,7 @@ def test_shares(side, threads, shape):
     np.testing.assert_array_equal(x, got)
 
 
-@pytest.mark.skipif(not shares.is_there(), reason="no such instructions here")
+@with_avx512
 def test_logarithms_of_sure_shares():
     """Of which one is nearly 1: sums of f32 tell its logarithm to 6e-8."""
     x = np.zeros((40, 2, 1), F)
@@ -245,7 +239,7 @@ def test_logarithms_of_sure_shares():
     assert np.isnan(odd).all()
 
 
-@pytest.mark.skipif(not shares.is_there(), reason="no such instructions here")
+@with_avx512
 @pytest.mark.parametrize("behind", [1, 20])
 def test_shares_of_what_is_no_number(behind):
     x = np.random.default_rng(0).normal(size=(5, 40, behind)).astype(F)
@@ -283,9 +277,6 @@ def test_shares_of_nothing(core):
         x = np.zeros(shape, F)
         (want,) = answer(model, {"x": x})
         np.testing.assert_allclose(executable.infer({"x": x})["y"], want, rtol=1e-6)
-
-
-with_avx512 = pytest.mark.skipif(not shares.is_there(), reason="no such instructions here")
 
 
 @with_avx512
@@ -406,7 +397,7 @@ def test_short_rows_repeated_within_others(core, kind, columns):
             np.testing.assert_array_equal(load(core, model).infer(feed)["y"], want)
 
 
-@pytest.mark.skipif(not byte_table.is_there(), reason="no such instructions here")
+@needs(missing_avx512("avx512vbmi"))
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("count", [1, 63, 64, 65, 1000, 200_001])
 @pytest.mark.parametrize("threads", [1, 3])
@@ -438,8 +429,11 @@ def test_norms(side, threads, shape):
 
 
 @pytest.mark.parametrize("sizes", [(3, 20), ("n", "k")])
-def test_machine_code_between_primitives(core, sizes):
+def test_machine_code_between_primitives(core, monkeypatch, sizes):
     """It runs in one call with them, also as the first and the last, where arrays move."""
+    if not missing_avx512():  # nothing of Python is called for it
+        monkeypatch.setattr(shares, "softmax", None)
+        monkeypatch.setattr(norms, "divide_by_norms", None)
     rng = np.random.default_rng(0)
     weights = {"w": rng.normal(size=(20, 20)).astype(F)} if sizes[0] == 3 else {}
     nodes = [

@@ -18,6 +18,7 @@ from polydevice_cpu.algorithms.by_machine.rows import sums as row_sums
 from polydevice_cpu.algorithms.by_machine.small import Function, prepared
 from polydevice_cpu.onednn.engine import address_of
 from tests.cpu.loading import load
+from tests.cpu.machine_code import with_avx, with_avx512
 from tests.cpu.models import answer, build
 from tests.guard_pages import SIDES, guarded
 
@@ -65,8 +66,7 @@ def computed(function, inputs, kind, shape):
     result = numbers(rng, kind, shape)
     forms = [(each.shape, each.strides) for each in (*inputs, result)]
     found = prepared(function, forms)
-    if found is None:
-        pytest.skip("no such instructions here")
+    assert found is not None
     code, told = found
     assert not code(shares.placed(told, *map(address_of, (*inputs, result))))
     return result
@@ -78,6 +78,7 @@ SHAPES = [
 ]  # fmt: skip
 
 
+@with_avx
 @pytest.mark.parametrize("shapes", SHAPES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_pairs(shapes, kind):
@@ -102,6 +103,7 @@ def test_pairs(shapes, kind):
             np.testing.assert_array_equal(got, np.broadcast_to(want, shapes[2]), name)
 
 
+@with_avx
 @pytest.mark.parametrize("bits", ["i64", "i32", "byte"])
 def test_selected(bits):
     rng = np.random.default_rng(1)
@@ -114,7 +116,7 @@ def test_selected(bits):
     np.testing.assert_array_equal(got, np.where(condition, a, b))
 
 
-@pytest.mark.skipif(not shares.is_there(), reason="no such instructions here")
+@with_avx512
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("length", [1, 5, 6, 16, 17, 40, 64])
 @pytest.mark.parametrize("name", ["add", "subtract", "multiply", "divide"])
@@ -134,7 +136,7 @@ def test_rows(side, length, name):
         np.testing.assert_array_equal(got, np.broadcast_to(PAIRS[name](a, b), shape))
 
 
-@pytest.mark.skipif(not shares.is_there(), reason="no such instructions here")
+@with_avx512
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("length", [1, 8, 15, 16, 33, 128])
 def test_sums_of_rows(side, length):

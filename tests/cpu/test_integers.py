@@ -17,6 +17,7 @@ from polydevice_cpu.algorithms.by_machine import byte_table
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.processor import has_int8
 from tests.cpu.loading import assert_integers, steps
+from tests.cpu.machine_code import missing_avx512
 from tests.cpu.quantised_graphs import (
     Graph,
     activated,
@@ -219,8 +220,8 @@ def table(request, monkeypatch):
     """Whether functions of bytes are looked up where they have few roundings."""
     if request.param == "no table":
         monkeypatch.setattr(byte_table, "is_there", lambda: False)
-    elif not byte_table.is_there():
-        pytest.skip("no such instructions here")
+    elif reason := missing_avx512("avx512vbmi"):
+        pytest.skip(reason)
     return request.param == "a table"
 
 

@@ -17,7 +17,7 @@ from polydevice_cpu.plan.filling.strips import LEAST, REPEATED, pieces
 from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, PrimitiveStep
 from polydevice_cpu.processor import has_bf16
 from tests.cpu import models
-from tests.cpu.loading import asked_from_now, image, load
+from tests.cpu.loading import asked_from_now, image, load, wait_for_settling
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
 
@@ -94,19 +94,13 @@ def strips(executable):
     return [len(step.strips) for step in found if step.primitive.kind == "convolution"]
 
 
-def wait():
-    for thread in threading.enumerate():
-        if thread.name == "polydevice-cpu-settling":
-            thread.join()
-
-
 def settled(executable, request, x):
     """What inferences give before and after the plan got primitives for its own sizes."""
     before = request.infer({"x": x})["y"].copy()
     assert any(step.strips for step in primitives(executable))
     for _ in range(settling.RUNS):
         request.infer({"x": x})
-    wait()
+    wait_for_settling()
     after = request.infer({"x": x})["y"].copy()
     assert not any(step.strips for step in primitives(executable))
     return before, after
@@ -306,7 +300,7 @@ def test_a_plan_that_cannot_be_settled_stays_in_strips(core, monkeypatch, caplog
     x = image(1, 1, 16, 8, 20)
     with caplog.at_level(logging.INFO, "polydevice_cpu"):
         before = request.infer({"x": x})["y"].copy()
-        wait()
+        wait_for_settling()
     assert plan.is_final
     assert "no memory for it" in caplog.text
     np.testing.assert_array_equal(request.infer({"x": x})["y"], before)

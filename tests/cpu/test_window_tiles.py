@@ -19,12 +19,12 @@ from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.building.weights import pack
 from polydevice_cpu.plan.filling.by_machine import windows as by_machine
 from tests.cpu import models
-from tests.cpu.loading import asked_from_now, image, load
-from tests.cpu.test_strips import wait
-from tests.cpu.test_window_sums import by_machine_code, pytestmark, run
+from tests.cpu.loading import asked_from_now, image, load, wait_for_settling
+from tests.cpu.machine_code import by_machine_code, with_avx512
+from tests.cpu.test_window_sums import ALGORITHMS, run
 from tests.guard_pages import SIDES, guarded
 
-__all__ = ["pytestmark"]
+pytestmark = with_avx512
 
 HEAVY = [  # channels, results, height, width, window, steps, pads
     (96, 24, 9, 77, (3, 3), (1, 1), (1, 1)),
@@ -67,8 +67,8 @@ def test_heavy_convolutions_are_those_of_numpy_and_of_onednn_to_the_bit(case):
             Arg.DST: MemoryObject(dst, address_of(theirs)),
         },
     )
-    if code.implementation in by_machine.MOST_US:
-        assert got.tobytes() == theirs.tobytes()
+    assert code.implementation in by_machine.MOST_US
+    assert got.tobytes() == theirs.tobytes()
 
 
 PRODUCTS = [  # rows, positions, channels, matrices, results
@@ -85,11 +85,6 @@ CHAINS = {
         [(Function.LINEAR, 1.0, -0.1), (Function.LOGISTIC, 0.0, 0.0)],
         lambda y: 1 / (1 + np.exp(0.1 - y)),
     ),
-}
-ALGORITHMS = {
-    Function.RELU: Algorithm.RELU,
-    Function.LINEAR: Algorithm.LINEAR,
-    Function.LOGISTIC: Algorithm.LOGISTIC,
 }
 
 
@@ -127,8 +122,8 @@ def test_products_of_rows_are_those_of_numpy_and_of_onednn_to_the_bit(sizes, cha
     if has_bias:
         given[Arg.BIAS] = MemoryObject(row, address_of(bias))
     run_once(code, given)
-    if code.implementation in by_machine.MOST_US:
-        assert got.tobytes() == theirs.tobytes()
+    assert code.implementation in by_machine.MOST_US
+    assert got.tobytes() == theirs.tobytes()
 
 
 @pytest.mark.parametrize("channels", [1, 16, 130, 300])
@@ -195,7 +190,7 @@ def test_new_shapes_read_inputs_and_write_outputs_where_they_lie(core, monkeypat
         if by_machine_code(executable):
             most = max(most, len(by_machine_code(executable)))
             assert not set(asked) & {"convolution_forward", "matmul"}
-            wait()
+            wait_for_settling()
             for each, before in zip(given, found, strict=True):
                 np.testing.assert_array_equal(request.infer(each)["y"], before)
             assert not by_machine_code(executable)

@@ -1,0 +1,54 @@
+"""What tests of machine code share: where it must be, and which steps of a plan it computes."""
+
+from __future__ import annotations
+
+import pytest
+
+from polydevice.processor.machine_code import function_of, processor_flags
+from polydevice_cpu.onednn.attributes import Attributes
+from polydevice_cpu.onednn.constants import Algorithm
+from polydevice_cpu.onednn.descriptor import Descriptor
+from polydevice_cpu.onednn.library import library
+from polydevice_cpu.onednn.primitive import built
+from polydevice_cpu.onednn.primitives import eltwise
+from polydevice_cpu.plan.step import MACHINE_CODE
+
+RETURNS_0 = bytes.fromhex("f30f1efa31c0c3")  # endbr64; xor eax, eax; ret
+
+
+def missing(*flags: str) -> str:
+    """Why code with these instructions cannot run here; empty where it must be there.
+
+    What is tested is not asked: code that is missing by mistake fails, and is not skipped.
+    """
+    if function_of(RETURNS_0) is None:
+        return "no machine code on this system"
+    absent = sorted({*flags} - processor_flags())
+    return f"the processor has no {', '.join(absent)}" if absent else ""
+
+
+def missing_avx512(*flags: str) -> str:
+    """The same of AVX-512 and what goes beyond it: oneDNN may have been told not to use it."""
+    if library() is None:
+        return "no oneDNN library on this machine"
+    row = Descriptor.dense((16,))
+    relu = built(eltwise(Algorithm.RELU, row, row, 0, 0, Attributes()))
+    if "avx512" not in relu.implementation:
+        return f"oneDNN uses {relu.implementation} here, not AVX-512"
+    return missing(*flags)
+
+
+def needs(reason: str) -> pytest.MarkDecorator:
+    """Skip a test for a reason, if there is one."""
+    return pytest.mark.skipif(bool(reason), reason=reason)
+
+
+with_avx = needs(missing("avx"))
+with_avx2 = needs(missing("avx2", "fma"))
+with_avx512 = needs(missing_avx512())
+
+
+def by_machine_code(executable):
+    """The types of the steps of the latest plan that machine code computes."""
+    steps = executable.latest_plan().steps
+    return [step.type for step in steps if step.implementation == MACHINE_CODE]
