@@ -204,18 +204,27 @@ def plain(*shape):
     [
         (plain(1, 1, 11, 8), plain(1, 1, 8, 16), plain(1, 1, 11, 16), None),
         (plain(1, 1, 0, 8), plain(1, 1, 8, 16), plain(1, 1, 0, 16), None),
-        (plain(0, 1, 20, 8), plain(0, 1, 8, 16), plain(0, 1, 20, 16), None),
+        (
+            Seen((0, 1, 20, 8), (160, 160, 8, 1)),
+            *(
+                Seen((0, 1, 8, 16), (128, 128, 16, 1)),
+                Seen((0, 1, 20, 16), (320, 320, 16, 1)),
+                None,
+            ),
+        ),
         (plain(1, 1, 20, 1), plain(1, 1, 1, 16), plain(1, 1, 20, 16), None),
-        (plain(1, 1, 20, 513), plain(1, 1, 513, 16), plain(1, 1, 20, 16), None),
+        (plain(1, 1, 20, 513), plain(1, 1, 513, 8), plain(1, 1, 20, 8), None),
+        (plain(1, 1, 20, 512), plain(1, 1, 512, 32), plain(1, 1, 20, 32), None),
         (plain(1, 1, 20, 8), Seen((1, 1, 8, 15), (120, 120, 1, 8)), plain(1, 1, 20, 15), None),
         (Seen((1, 1, 20, 8), (160, 160, 1, 20)), plain(1, 1, 8, 16), plain(1, 1, 20, 16), None),
+        (plain(1, 1, 20, 8), plain(1, 1, 8, 16), Seen((1, 1, 20, 16), (320, 320, 1, 20)), None),
         (plain(1, 1, 20, 8), plain(1, 1, 8, 16), plain(1, 1, 20, 16), plain(1, 1, 20, 1)),
         (
             *(plain(1, 1, 20, 8), plain(1, 1, 8, 16), plain(1, 1, 20, 16)),
             Seen((1, 1, 20, 16), (320, 320, 1, 20)),
         ),
     ],
-    ids=range(9),
+    ids=range(11),
 )
 def test_products_that_there_is_no_code_for(first, second, result, operand):
     chain = () if operand is None else ((Function.ADD, operand),)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import numpy as np
+import pytest
 
 from polydevice_cpu.algorithms.by_machine import window_sums
 from polydevice_cpu.plan import settling
@@ -83,6 +84,54 @@ def test_rows_that_onednn_adds_in_another_order_are_left_to_it(core, monkeypatch
         wait_for_settling()
         np.testing.assert_array_equal(request.infer({"x": x})["y"], got)
     assert found == [False, False, True, False, True, False, True]
+
+
+LEFT_TO_ONEDNN = {  # what follows a convolution, and how its step is called then
+    "leaky": ([("LeakyRelu", ["a"], ["y"], {"alpha": 0.1})], "Convolution+PReLU"),
+    "slopes twice": (
+        [("PRelu", ["a", "slope"], ["b"], {}), ("PRelu", ["b", "more"], ["y"], {})],
+        "Convolution+PReLU+PReLU",
+    ),
+    "a padded average": (
+        [("AveragePool", ["a"], ["y"], {"kernel_shape": [3, 3], "pads": [1] * 4})],
+        "AvgPool",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LEFT_TO_ONEDNN)
+def test_what_there_is_no_code_for(core, case):
+    weights = {
+        "wide": image(1, 16, 16, 3, 3) / 9,
+        "slope": image(2, 16, 1, 1),
+        "more": image(3, 16, 1, 1),
+    }
+    behind, kind = LEFT_TO_ONEDNN[case]
+    nodes = [("Conv", ["x", "wide"], ["a"], {"pads": [1] * 4}), *behind]
+    model = models.build(nodes, {"x": ["n", 16, "h", "w"]}, ["y"], weights)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    request = executable.create_infer_request()
+    for number, (height, width) in enumerate(SIZES):
+        x = image(number, 1, 16, height, width)
+        (wanted,) = models.answer(model, {"x": x})
+        got = request.infer({"x": x})["y"]
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+        assert kind in [step.type for step in executable.latest_plan().steps]
+        assert kind not in by_machine_code(executable)
+    assert executable.compiled.templates.filled
+
+
+def test_several_threads_are_onednns(core):
+    model = picture()
+    executable = load(core, model, CPU_THREADS_NUM=2)
+    request = executable.create_infer_request()
+    for number, (height, width) in enumerate(SIZES):
+        x = image(number, 4, 3, 3 * height, 3 * width)
+        (wanted,) = models.answer(model, {"x": x})
+        got = request.infer({"x": x})["y"]
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+        assert not by_machine_code(executable)
+    assert executable.compiled.templates.filled
 
 
 def test_onednn_is_asked_for_no_convolution_then(core, monkeypatch):
