@@ -91,7 +91,8 @@ def primitives(executable):
 def strips(executable):
     """How many strips each convolution of the latest plan has."""
     found = primitives(executable)
-    return [len(step.strips) for step in found if step.primitive.kind == "convolution"]
+    found = [step.strips for step in found if step.primitive.kind == "convolution"]
+    return [0 if each is None else len(each.pieces) for each in found]
 
 
 def settled(executable, request, x):

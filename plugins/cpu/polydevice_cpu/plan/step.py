@@ -78,16 +78,16 @@ class Piece:
     weights: Descriptor | None
 
 
-class Strip(NamedTuple):
-    """A piece, and the first position that it computes. Positions follow each other in memory.
+class Strips(NamedTuple):
+    """What computes a step piece by piece. Positions follow each other in memory.
 
     Attributes:
-        behind: how many bytes lie before that position, for each of the piece's layouts.
+        pieces: what computes each strip.
+        cuts: the first position of each, and how many it has.
     """
 
-    piece: Piece
-    start: int
-    behind: tuple[int, ...]
+    pieces: tuple[Piece, ...]
+    cuts: tuple[tuple[int, int], ...]
 
 
 class Block(NamedTuple):
@@ -127,7 +127,7 @@ class PrimitiveStep:
     sums: Sequence[Sum] = ()
     layers: tuple[str, ...] = ()
     """Names of the nodes that were fused, in order; empty for one node or none."""
-    strips: tuple[Strip, ...] = ()
+    strips: Strips | None = None
     blocks: tuple[Block, ...] = ()
 
     @property
@@ -135,13 +135,14 @@ class PrimitiveStep:
         """What is executed."""
         if self.blocks:
             return [block.primitive for block in self.blocks]
-        return [strip.piece.primitive for strip in self.strips] or [self.primitive]
+        pieces = self.strips.pieces if self.strips else ()
+        return [piece.primitive for piece in pieces] or [self.primitive]
 
     @property
     def scratchpad_bytes(self) -> int:
         """What it takes of a request's scratchpad: the primitives' own use, and copies."""
         if self.strips:
-            return max(strip.piece.primitive.scratchpad_bytes for strip in self.strips)
+            return max(piece.primitive.scratchpad_bytes for piece in self.strips.pieces)
         if self.blocks:
             copied = max(sum(self.copied(block)) for block in self.blocks)
             return copied + max(block.primitive.scratchpad_bytes for block in self.blocks)

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from polydevice.processor.machine_code import CALL, Calls, calls_at
 
-Told = tuple[Any, bytes]
-"""A function, and what it is told the address of: first there is room of 8 bytes for each address,
-which holds what is added to that, most often 0."""
+Told = tuple[Any, "bytes | tuple[int, ...]"]
+"""A function, and what it is told the address of, as bytes or numbers of 8 bytes: first there is
+room of 8 bytes for each address, which holds what is added to that, most often 0."""
 
 _PER_CALL = CALL.itemsize // 8
 
@@ -37,7 +37,10 @@ class Code(NamedTuple):
         starts = []
         for _, numbers in told:
             starts.append(len(found))
-            found.frombytes(numbers + bytes(-len(numbers) % 8))
+            if isinstance(numbers, tuple):
+                found.extend(numbers)
+            else:
+                found.frombytes(numbers + bytes(-len(numbers) % 8))
         return cls(found, tuple(starts), kept)
 
     def bound(self, addresses: Sequence[int]) -> CodeCall:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import struct
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -37,9 +36,6 @@ SLOWEST = 8
 """Fewer positions take as long: each sum waits for the one before."""
 
 Shape = tuple[int, ...]
-_Kind = tuple[int, int, int, int]
-"""The first place, how many there are, the first element of their windows that is in the picture,
-and the first behind it."""
 
 
 class Windows(NamedTuple):
@@ -61,6 +57,67 @@ class Windows(NamedTuple):
     is_depthwise: bool
 
 
+class Cover(NamedTuple):
+    """What tiles are to cover, which sizes of pictures do not change.
+
+    Attributes:
+        channels: of the result.
+        element: bytes between two elements of a window.
+        is_own: whether channels have a source each.
+        is_one: whether the result is one position.
+    """
+
+    channels: int
+    element: int
+    is_own: bool
+    is_one: bool = False
+
+    def tiles(self) -> list[tuple[Tile, int]]:
+        """Return tiles, and how many of each there are; those of what is left are at the end."""
+        blocks = -(-self.channels // BLOCK)
+        if self.is_own and not self.is_one:
+            return [(OWN_TILE, blocks)]
+        if self.is_own:
+            tiles = [(Tile(OF_ONE, 1), blocks // OF_ONE), (Tile(blocks % OF_ONE, 1), 1)]
+        else:
+            is_odd = blocks % 2
+            pairs = (blocks - 3 * is_odd) // 2 if blocks > 2 else blocks // 2
+            tiles = [(TILES[2], pairs), (TILES[3 if blocks > 2 else 1], is_odd)]
+        return [(tile, count) for tile, count in tiles if tile.blocks * count]
+
+
+class TileCalls(NamedTuple):
+    """What machine code is told of some sizes; see `kernel`.
+
+    Attributes:
+        cover: what it computes.
+        first: where the window of the first position begins, in bytes.
+        sizes: what is told of sizes.
+        kinds: of rows and columns.
+        steps: how many vectors are computed for each element of each window, about.
+    """
+
+    cover: Cover
+    first: int
+    sizes: tuple[int, ...]
+    kinds: tuple[int, ...]
+    steps: int
+
+
+class _Head(NamedTuple):
+    """What a function is told that sizes of pictures do not change.
+
+    Attributes:
+        function: it.
+        begin: where in the source (if channels have their own) its first channel begins, in bytes.
+        words: what is told between the address of the source and the sizes.
+    """
+
+    function: Any
+    begin: int
+    words: tuple[int, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Constants:
     """What is read besides a source.
@@ -80,57 +137,42 @@ class Constants:
     first: tuple[float, float] = (1.0, 0.0)
 
     @cached_property
-    def told(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """What machine code is told of them: before what depends on sizes, and behind it."""
-        weights, bias, slopes = (
-            0 if each is None else _address(each) for each in (self.weights, self.bias, self.slopes)
-        )
-        shares = [_both(*each) for each in (self.first, *self.shares)]
-        return (weights, bias), (slopes - bias, *shares, *OF_LOGISTIC)
+    def told(self) -> tuple[int, ...]:
+        """What machine code is told behind what depends on sizes."""
+        return *[_both(*each) for each in (self.first, *self.shares)], *OF_LOGISTIC
+
+    @cached_property
+    def _known(self) -> dict[tuple[Functions, Cover], tuple[_Head, ...] | None]:
+        return {}
+
+    def heads(self, made: Functions, cover: Cover) -> tuple[_Head, ...] | None:
+        """Return what is told of them for each tile; None where there cannot be any function."""
+        if (made, cover) not in self._known:
+            self._known[made, cover] = self._heads(made, cover)
+        return self._known[made, cover]
+
+    def _heads(self, made: Functions, cover: Cover) -> tuple[_Head, ...] | None:
+        arrays = self.weights, self.bias, self.slopes
+        weights, bias, slopes = (0 if each is None else _address(each) for each in arrays)
+        left, begin, heads = -(-cover.channels // BLOCK), 0, []
+        last, all_ = (1 << (cover.channels - 1) % BLOCK + 1) - 1, (1 << BLOCK) - 1
+        for tile, count in cover.tiles():
+            function = made.of(tile)
+            if function is None:
+                return None
+            left -= tile.blocks * count
+            words = (
+                *(begin, weights + begin, bias + begin, count, cover.element, 4 * cover.channels),
+                *(all_ if left else last, slopes - bias),
+            )
+            heads.append(_Head(function, begin if cover.is_own else 0, words))
+            begin += 4 * BLOCK * tile.blocks * count
+        return tuple(heads)
 
 
 def _both(first: float, second: float) -> int:
     """Two numbers of 4 bytes as one of 8."""
     return int.from_bytes(struct.pack("<ff", first, second), "little", signed=True)
-
-
-class Arguments(NamedTuple):
-    """What machine code is told besides addresses of numbers; see `kernel`.
-
-    Attributes:
-        tile: what it computes at once.
-        first_source, first_result: how far behind the picture's they begin, in bytes.
-        before: what is told before the bytes from bias to slopes, and behind addresses.
-        sizes: what is told behind them.
-        kinds: of rows and columns.
-    """
-
-    tile: Tile
-    first_source: int
-    first_result: int
-    before: tuple[int, ...]
-    sizes: tuple[int, ...]
-    kinds: tuple[int, ...]
-
-    def numbers(self, constants: Constants) -> bytes:
-        """All numbers; addresses of source and result are to be added."""
-        (weights, bias), (to_slopes, *shares) = constants.told
-        first = self.first_result
-        places = self.first_source, first, weights + first, bias + first
-        told = *places, *self.before, to_slopes, *self.sizes
-        return array("q", (*told, *shares, *self.kinds)).tobytes()
-
-
-class TileCalls(NamedTuple):
-    """How machine code is called for all tiles.
-
-    Attributes:
-        calls: what it is told, for each.
-        steps: how many vectors are computed for each element of each window, about.
-    """
-
-    calls: tuple[Arguments, ...]
-    steps: int
 
 
 STEP_NS = 0.19
@@ -178,28 +220,24 @@ def arguments(source: Shape, result: Shape, windows: Windows) -> TileCalls | Non
     """
     pictures, given, height, width = source
     _, channels, high, wide = result
-    rows, columns = _kinds(0, high, height, windows), _kinds(1, wide, width, windows)
+    taps, (down, along), (gap, left_out), (above, before), is_own = windows
+    rows = _kinds(high, height, taps[0], down, gap, above)
+    columns = _kinds(wide, width, taps[1], along, left_out, before)
+    if rows is None or columns is None:
+        return None
     read, written = 4 * given, 4 * channels
     row, of_row = width * read, wide * written
-    is_own, across = windows.is_depthwise, windows.sizes[1]
-    (down, along), (gap, left_out), (above, before) = windows[1:4]
     each, tap = (1, (left_out + 1) * read) if is_own else (given, read)
-    if any(first >= last for _, _, first, last in (*rows, *columns)):
-        return None
-    lines, taps = (
-        sum(n * (last - first) for _, n, first, last in axis) for axis in (rows, columns)
-    )
     sizes = (
-        *(pictures, height * row, high * of_row, 0, len(rows), len(columns), down * row, of_row),
-        *(along * read, written, (gap + 1) * row, tap, across * each, each),
+        *(pictures, height * row, high * of_row, 0, rows.size, columns.size, down * row, of_row),
+        *(along * read, written, (gap + 1) * row, tap, taps[1] * each, each),
     )
-    kinds = tuple(itertools.chain(*rows, *columns))
-    first = -above * row - before * read
+    cover = Cover(channels, tap if is_own else 4, is_own, high * wide == 1)
     at_once = high * wide * (OF_ONE if is_own else 2)
-    steps = -(-channels // BLOCK) * pictures * lines * taps * each * max(SLOWEST // at_once, 1)
-    element = tap if is_own else 4
-    is_one = high * wide == 1
-    return _told(first, channels, element, sizes, kinds, steps, is_own=is_own, is_one=is_one)
+    steps = -(-channels // BLOCK) * pictures * rows.elements * columns.elements * each
+    steps *= max(SLOWEST // at_once, 1)
+    first = -above * row - before * read
+    return TileCalls(cover, first, sizes, rows.numbers + columns.numbers, steps)
 
 
 def of_rows(rows: int, weights: Shape, positions: int) -> TileCalls:
@@ -218,65 +256,31 @@ def of_rows(rows: int, weights: Shape, positions: int) -> TileCalls:
     )
     kinds = 0, rows, 0, 1, 0, positions, 0, 1
     steps = -(-channels // BLOCK) * matrices * rows * positions * given
-    return _told(0, channels, 4, sizes, kinds, steps, is_own=False)
+    return TileCalls(Cover(channels, 4, is_own=False), 0, sizes, kinds, steps)
 
 
-def _told(
-    first: int,
-    channels: int,
-    element: int,
-    sizes: tuple[int, ...],
-    kinds: tuple[int, ...],
-    steps: int,
-    *,
-    is_own: bool,
-    is_one: bool = False,
-) -> TileCalls:
-    """What tiles of channels are told, and those of blocks that are left.
+class _Kinds(NamedTuple):
+    """What there is of rows or columns of a result.
 
-    Args:
-        first: where the window of the first position begins, in bytes.
-        channels: of the result.
-        element: bytes between two elements of a window.
-        sizes: see `Arguments`.
-        kinds: likewise.
-        steps: see `TileCalls`.
-        is_own: whether channels have a source each.
-        is_one: whether the result is one position.
+    Attributes:
+        numbers: the first place, how many there are, the first element of their windows that is in
+            the picture, and the first behind it; for each kind.
+        size: how many kinds.
+        elements: of the windows of all places, as far as they are in the picture.
     """
-    blocks, row = -(-channels // BLOCK), 4 * channels
-    last, all_ = (1 << (channels - 1) % BLOCK + 1) - 1, (1 << BLOCK) - 1
-    if not is_own:
-        is_odd = blocks % 2
-        pairs = (blocks - 3 * is_odd) // 2 if blocks > 2 else blocks // 2
-        tiles = [(TILES[2], pairs), (TILES[3 if blocks > 2 else 1], is_odd)]
-    elif is_one:
-        tiles = [(Tile(OF_ONE, 1), blocks // OF_ONE), (Tile(blocks % OF_ONE, 1), 1)]
-    else:
-        tiles = [(OWN_TILE, blocks)]
-    calls, begin = [], 0
-    for tile, count in tiles:
-        computed = tile.blocks * count
-        if computed:
-            blocks -= computed
-            before = count, element, row, all_ if blocks else last
-            source = first + begin if is_own else first
-            calls.append(Arguments(tile, source, begin, before, sizes, kinds))
-            begin += 4 * BLOCK * computed
-    return TileCalls(tuple(calls), steps)
 
-
-def _kinds(axis: int, count: int, size: int, windows: Windows) -> Sequence[_Kind]:
-    """What there is of rows (0) or columns (1) of the result."""
-    each = (windows.sizes, windows.steps, windows.gaps, windows.pads)
-    return _kinds_of(count, size, *[numbers[axis] for numbers in each])
+    numbers: tuple[int, ...]
+    size: int
+    elements: int
 
 
 @lru_cache(maxsize=256)
-def _kinds_of(
-    count: int, size: int, taps: int, step: int, left_out: int, pad: int
-) -> Sequence[_Kind]:
-    """Places of an axis whose windows reach over the same end equally far."""
+def _kinds(count: int, size: int, taps: int, step: int, left_out: int, pad: int) -> _Kinds | None:
+    """Places of an axis by whose windows reach over the same end equally far.
+
+    Returns:
+        None where a window has nothing to read.
+    """
     gap = left_out + 1
     first = min(-(-pad // step), count)
     last = max(min((size - 1 - (taps - 1) * gap + pad) // step + 1, count), first)
@@ -284,7 +288,10 @@ def _kinds_of(
     for place in (*range(first), *range(last, count)):
         start = place * step - pad
         found.append((place, 1, max(0, -(start // gap)), min(taps, -((start - size) // gap))))
-    return found
+    if any(begin >= end for _, _, begin, end in found):
+        return None
+    elements = sum(n * (end - begin) for _, n, begin, end in found)
+    return _Kinds(tuple(itertools.chain(*found)), len(found), elements)
 
 
 def code_of(made: Functions, given: TileCalls, constants: Constants) -> Code | None:
@@ -298,11 +305,13 @@ def code_of(made: Functions, given: TileCalls, constants: Constants) -> Code | N
     Returns:
         None where there cannot be any.
     """
-    functions = [made.of(each.tile) for each in given.calls]
-    if None in functions:
+    cover, first, sizes, kinds, _ = given
+    heads = constants.heads(made, cover)
+    if heads is None:
         return None
-    numbers = [each.numbers(constants) for each in given.calls]
-    return Code.of(list(zip(functions, numbers, strict=True)), constants)
+    behind = *sizes, *constants.told, *kinds
+    told = [(function, (first + begin, *words, *behind)) for function, begin, words in heads]
+    return Code.of(told, constants)
 
 
 def _address(array: Array) -> int:

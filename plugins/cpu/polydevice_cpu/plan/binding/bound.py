@@ -39,6 +39,7 @@ from polydevice_cpu.plan.step import (
     CodeStep,
     PrimitiveStep,
     Step,
+    Strips,
     TailStep,
     outputs_of,
 )
@@ -74,7 +75,7 @@ class BoundPlan:
         self.plan = plan
         self._get_threads, self._set_threads = openmp.functions()
         primitives = [step for step in plan.steps if isinstance(step, PrimitiveStep)]
-        parts = sum(len(step.strips or step.blocks) or 1 for step in primitives)
+        parts = sum(len(step.primitives) for step in primitives)
         self.held_bytes = BOUND_BYTES * (len(plan.steps) - len(primitives) + parts)
         self._context = context
         self.tail_outputs: dict[int, Array] = {}
@@ -290,7 +291,7 @@ class BoundPlan:
 
     def _bind_primitive(self, step: PrimitiveStep) -> Call:
         if step.strips:
-            return self._bind_strips(step)
+            return self._bind_strips(step, step.strips)
         if step.blocks:
             return self._bind_blocks(step)
         primitive = step.primitive
@@ -308,8 +309,8 @@ class BoundPlan:
             self._scratchpads[size] = known
         return [Arg.SCRATCHPAD, known]
 
-    def _bind_strips(self, step: PrimitiveStep) -> Call:
-        cut = step.strips[0].piece.layouts
+    def _bind_strips(self, step: PrimitiveStep, strips: Strips) -> Call:
+        cut = strips.pieces[0].layouts
         constants: list[int] = []
         whole: list[tuple[int, Value]] = []
         for index, value in step.arguments.items():
@@ -320,9 +321,9 @@ class BoundPlan:
             else:
                 whole.append((index, value))
         layouts = [(index, value.descriptor) for index, value in whole]
-        calls = self._strips.calls(step.strips, constants, layouts, self._scratchpad_start)
+        calls = self._strips.calls(strips.pieces, constants, layouts, self._scratchpad_start)
         values = [step.arguments[index] for index in cut] + [value for _, value in whole]
-        return partial(run_strips, step.strips, calls, self._addresses(values))
+        return partial(run_strips, strips, calls, self._addresses(values))
 
     def _addresses(self, values: Sequence[Value]) -> Sequence[int]:
         """Where values begin, kept up to date when an input or output moves.

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.descriptor import Descriptor, required
 from polydevice_cpu.onednn.engine import Memories
-from polydevice_cpu.plan.step import Piece, Strip
+from polydevice_cpu.plan.step import Piece, Strips
 
 MOST = 256
 """Calls of a piece that are kept: one for each of the layers that compute it with weights of their
@@ -39,15 +39,15 @@ class StripCalls:
 
     def calls(
         self,
-        strips: Sequence[Strip],
+        pieces: Sequence[Piece],
         constants: Sequence[int],
         whole: Sequence[tuple[int, Descriptor]],
         scratchpad: int,
     ) -> tuple[_Call, ...]:
-        """Return the calls of strips.
+        """Return the calls of pieces.
 
         Args:
-            strips: of one step.
+            pieces: of one step.
             constants: what they read besides: an argument's index, the handle of its memory object,
                 the next one's index…
             whole: what else they read that is one for all positions: index and layout.
@@ -55,7 +55,7 @@ class StripCalls:
         """
         key = (*constants, scratchpad, *[(index, layout.key) for index, layout in whole])
         found: list[_Call] = []
-        for piece, _, _ in strips:
+        for piece in pieces:
             known = self._made.get(piece)
             if known is None:
                 known = self._made[piece] = {}
@@ -86,7 +86,7 @@ def _prepared(
     return _Call(primitive.call(handles, memories), moved)
 
 
-def run_strips(strips: Sequence[Strip], calls: Sequence[_Call], addresses: Sequence[int]) -> int:
+def run_strips(strips: Strips, calls: Sequence[_Call], addresses: Sequence[int]) -> int:
     """Run the calls of strips one after the other; return a status, 0 for success.
 
     Args:
@@ -95,11 +95,12 @@ def run_strips(strips: Sequence[Strip], calls: Sequence[_Call], addresses: Seque
         addresses: of what they are strips of, then of what is one for all positions.
     """
     move = required().set_data_handle
-    for (_, _, behind), (run, moved) in zip(strips, calls, strict=True):
-        for handle, address, further in zip(moved, addresses, behind, strict=False):
-            move(handle, address + further)
-        if len(moved) > len(behind):
-            for handle, address in zip(moved[len(behind) :], addresses[len(behind) :], strict=True):
+    for piece, (start, _), (run, moved) in zip(*strips, calls, strict=True):
+        steps = piece.position_bytes
+        for handle, address, size in zip(moved, addresses, steps, strict=False):
+            move(handle, address + start * size)
+        if len(moved) > len(steps):
+            for handle, address in zip(moved[len(steps) :], addresses[len(steps) :], strict=True):
                 move(handle, address)
         status = run()
         if status:

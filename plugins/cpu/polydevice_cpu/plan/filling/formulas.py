@@ -17,7 +17,7 @@ from polydevice_cpu.plan.filling.by_numpy import ByNumPy, by_numpy
 from polydevice_cpu.plan.filling.captured import serves_all_sizes
 from polydevice_cpu.plan.filling.means import may_be_a_mean
 from polydevice_cpu.plan.filling.needs import Known
-from polydevice_cpu.plan.filling.strips import Strips, treats_positions_alike
+from polydevice_cpu.plan.filling.strips import StripCutter, treats_positions_alike
 from polydevice_cpu.plan.plan import PlanParts
 from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step
 from polydevice_cpu.plan.value import Kind, Storage, UnpackedValue, Value
@@ -61,7 +61,7 @@ class Formulas:
         self.windows_by_machine: set[int] = set()
         self.products_by_machine: dict[int, ProductByMachine] = {}
         self.products = 0
-        self.strips = Strips(self.relied_on)
+        self.strips = StripCutter(self.relied_on)
         self.blocks = Blocks(self.relied_on)
         self.windows = WindowsByMachine()
         self.varying: set[int] = set()
@@ -174,7 +174,11 @@ class Formulas:
 
     def _note_kind(self, primitive: SymbolicPrimitive) -> None:
         if treats_positions_alike(primitive):
-            self.alike_everywhere.add(self.places[id(primitive)])
+            place = self.places[id(primitive)]
+            self.alike_everywhere.add(place)
+            form = self.strips.form(primitive, place)
+            if form.apart is not None:
+                self._note(form, form.apart)
         elif may_be_in_blocks(primitive):
             self.in_blocks.add(self.places[id(primitive)])
         if (product := product_by_machine(primitive)) is not None:

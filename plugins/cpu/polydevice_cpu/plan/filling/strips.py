@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeGuard
 from weakref import WeakValueDictionary
 
-from polydevice.symbolic_size import is_symbolic
+from polydevice.symbolic_size import Number, is_symbolic
 from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, Sum
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.descriptor import (
@@ -25,7 +25,7 @@ from polydevice_cpu.onednn.descriptor import (
 )
 from polydevice_cpu.onednn.primitive import Argument, Primitive, SymbolicPrimitive, built
 from polydevice_cpu.plan.filling.parts import is_right
-from polydevice_cpu.plan.step import Piece, Strip
+from polydevice_cpu.plan.step import Piece, Strips
 
 LEAST = 16
 """Positions of the shortest strips that may overlap; of fewer positions there are no strips."""
@@ -41,6 +41,10 @@ FOR_LARGE = 32
 of 52 rows and 3 MB of weights takes 860 us at once, and 1,075 in three strips."""
 
 Shape = tuple[int, ...]
+
+_Sizes = Callable[[object], Any]
+_Key = tuple[int, "int | None", tuple[bool, ...]]
+"""A form's place, the axis that is not of positions, and which layouts have all positions."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +140,7 @@ def pieces(
     return tuple(found)
 
 
-class Strips:
+class StripCutter:
     """Makes primitives for strips of a template's steps; for one thread at a time.
 
     They are kept as long as plans use them: of each primitive as many as there are powers of
@@ -150,84 +154,102 @@ class Strips:
             relied_on: identities of layouts that values have or are brought into.
         """
         self._relied_on = relied_on
-        self._forms: dict[int, _Form] = {}
-        self._made: dict[tuple[Any, ...], WeakValueDictionary[int, Piece]] = {}
+        self._forms: dict[int, StripForm] = {}
+        self._made: dict[_Key, WeakValueDictionary[int, Piece]] = {}
         self._refused: set[tuple[Any, ...]] = set()
 
-    def of(
-        self, given: SymbolicPrimitive, place: int, sizes: Callable[[object], Any]
-    ) -> tuple[Strip, ...]:
-        """Return what computes a primitive for the sizes at hand; empty where it is no strips.
+    def form(self, given: SymbolicPrimitive, place: int) -> StripForm:
+        """Return what there is to cut of a primitive that `treats_positions_alike`.
 
         Args:
-            given: a primitive that `treats_positions_alike`; the calling thread's number of threads
-                is its own.
+            given: the primitive, while sizes are formulas.
             place: what it shares with those that are made of the same.
-            sizes: returns the numbers of a layout (shape and strides), a primitive or a claim.
         """
-        form = self._forms.get(place)
-        if form is None:
-            form = self._forms[place] = _Form(given)
+        known = self._forms.get(place)
+        if known is None:
+            known = self._forms[place] = StripForm(given)
+        return known
+
+    def of(self, given: SymbolicPrimitive, place: int, sizes: _Sizes) -> Strips | None:
+        """Return what computes a primitive for the sizes at hand; None where it is no strips.
+
+        Args:
+            given: a primitive of which there is a form; the calling thread's number of threads is
+                its own.
+            place: what it shares with those that are made of the same.
+            sizes: returns the numbers of a layout (shape and strides), a primitive, a claim or a
+                form.
+        """
+        form = self._forms[place]
+        if form.apart is not None:
+            positions, apart = sizes(form)
+            if positions > 1 and not apart:
+                return self._strips((place, form.axes[0], form.all_wide), sizes, positions)
         if form.windows and sizes(given)[_GEOMETRY] != form.windows:
-            return ()
+            return None
         for axis in form.axes:
             wide = form.wide(axis, sizes)
             if wide is not None:
                 positions = math.prod(_positions(sizes(form.result)[0], axis))
-                return self._strips((place, axis, wide), _Cut(form, axis, wide, sizes), positions)
-        return ()
+                return self._strips((place, axis, wide), sizes, positions)
+        return None
 
-    def _strips(self, key: tuple[Any, ...], cut: _Cut, positions: int) -> tuple[Strip, ...]:
+    def _strips(self, key: _Key, sizes: _Sizes, positions: int) -> Strips | None:
         """Strips for which the weights are packed alike."""
-        may_repeat = cut.form.may_repeat
+        may_repeat = self._forms[key[0]].may_repeat
         least = LEAST if may_repeat else 1
         made = self._made.get(key)
         if made is None:
             made = self._made[key] = WeakValueDictionary()
         while cuts := pieces(positions, least, may_repeat=may_repeat):
-            first = made.get(cuts[0][1]) or self._piece(key, made, cut, cuts[0][1])
+            first = made.get(cuts[0][1]) or self._piece(key, made, sizes, cuts[0][1])
             if first is None or (
                 first.weights is not None
                 and first.weights.size_bytes > LARGE_BYTES
                 and (len(cuts) - 1) * FOR_LARGE > positions
             ):
                 break
-            strips = []
-            for start, length in cuts:
-                piece = made.get(length) or self._piece(key, made, cut, length)
-                if piece is None or (
-                    piece.weights is not first.weights and piece.weights != first.weights
-                ):
+            found = [first]
+            for _, length in cuts[1:]:
+                piece = made.get(length) or self._piece(key, made, sizes, length)
+                if piece is None or piece.weights is not first.weights:
                     least = 2 * length
                     break
-                behind = tuple([start * size for size in piece.position_bytes])
-                strips.append(Strip(piece, start, behind))
+                found.append(piece)
             else:
-                return tuple(strips)
-        return ()
+                return Strips(tuple(found), cuts)
+        return None
 
     def _piece(
         self,
-        key: tuple[Any, ...],
+        key: _Key,
         known: WeakValueDictionary[int, Piece],
-        cut: _Cut,
+        sizes: _Sizes,
         length: int,
     ) -> Piece | None:
         place = *key, length
         if place in self._refused:
             return None
-        made = cut.made(length, self._relied_on)
+        made = _Cut(self._forms[key[0]], *key[1:], sizes).made(length, self._relied_on)
         if made is None:
             self._refused.add(place)
-        else:
-            known[length] = made
+            return None
+        for other in list(known.values()):
+            if other.weights is not None and other.weights == made.weights:
+                made = replace(made, weights=other.weights)  # compared once
+                break
+        known[length] = made
         return made
 
 
-class _Form:
+class StripForm:
     """What there is to cut of a primitive, whatever its sizes.
 
     Attributes:
+        apart: formulas: how many positions there are along the first of the axes, and a number that
+            is 0 where all layouts that are formulas have them all, one behind the other in memory;
+            None where no formula tells.
+        all_wide: what `wide` returns where it is 0, and there are several positions.
         layouts: of what may be read or written at positions, by index on execution.
         result: the layout of what it computes.
         axes: which may be the one that is not of positions; None: every element is one.
@@ -257,6 +279,10 @@ class _Form:
         found = dict.fromkeys(None if axis is None else axis % rank for axis in kind.axes)
         self.axes = [axis for axis in found if self._may_be(axis)]
         self._cuttable = {axis: self._may_be_cut(axis) for axis in self.axes}
+        self.apart = self._apart()
+        self.all_wide = tuple(
+            [isinstance(each, SymbolicDescriptor) for each in self.layouts.values()]
+        )
 
     def _may_be(self, axis: int | None) -> bool:
         """Whether an axis may be the one that is not of positions, as oneDNN computes it."""
@@ -278,7 +304,26 @@ class _Form:
             found.append((layout, is_open, may_be_cut))
         return found
 
-    def wide(self, axis: int | None, sizes: Callable[[object], Any]) -> tuple[bool, ...] | None:
+    def _apart(self) -> tuple[Number, Number] | None:
+        geometry = tuple(self.given.arguments[_GEOMETRY]) if self.windows else ()
+        numbers = [size for each in geometry if isinstance(each, tuple) for size in each]
+        if not self.axes or any(map(is_symbolic, numbers)) or geometry != self.windows:
+            return None
+        axis, apart = self.axes[0], 0
+        positions = _positions(self.result.shape, axis)
+        for layout, is_open, may_be_cut in self._cuttable[axis]:
+            own = _positions(layout.shape, axis)
+            if not is_open and math.prod(own) == 1:
+                continue
+            if not is_open or not may_be_cut:
+                return None
+            assert layout.strides is not None
+            wanted = *positions, *_behind_each_other(layout.shape, axis)
+            for one, other in zip((*own, *layout.strides), wanted, strict=True):
+                apart |= 0 if one is other else one ^ other
+        return math.prod(positions), apart
+
+    def wide(self, axis: int | None, sizes: _Sizes) -> tuple[bool, ...] | None:
         """Whether layouts have all positions, each, or one number for all.
 
         Returns:
@@ -320,6 +365,17 @@ def _lie(shape: Shape, axis: int | None) -> Shape:
     return channels_last_strides(shape)
 
 
+def _behind_each_other(shape: Shape, axis: int | None) -> Shape:
+    """What `_lie` returns, without asking whether sizes are 1."""
+    last = len(shape) - 1 if axis is None else axis
+    order = [last, *(each for each in reversed(range(len(shape))) if each != last)]
+    strides, step = {}, 1
+    for each in order:
+        strides[each] = step
+        step *= shape[each]
+    return tuple(strides[each] for each in range(len(shape)))
+
+
 class _Cut:
     """Makes pieces of a primitive.
 
@@ -332,10 +388,10 @@ class _Cut:
 
     def __init__(
         self,
-        form: _Form,
+        form: StripForm,
         axis: int | None,
         wide: tuple[bool, ...],
-        sizes: Callable[[object], Any],
+        sizes: _Sizes,
     ) -> None:
         self.form = form
         self._axis = axis

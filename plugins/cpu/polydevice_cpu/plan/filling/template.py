@@ -17,7 +17,7 @@ from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.ahead import Ahead, ahead
 from polydevice_cpu.onednn.attributes import Attributes
-from polydevice_cpu.onednn.constants import Arg, DataType, Tag
+from polydevice_cpu.onednn.constants import Arg, DataType, Query, Tag
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
 from polydevice_cpu.onednn.primitive import Argument, Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.filling.formulas import Formulas
@@ -32,11 +32,13 @@ from polydevice_cpu.plan.step import (
     PrimitiveStep,
     Start,
     Step,
-    Strip,
+    Strips,
 )
 from polydevice_cpu.plan.value import Storage, Value
 from polydevice_cpu.proof.claim import NotedClaim
 from polydevice_cpu.proof.proof import refusal
+
+_WEIGHTS = Query.WEIGHTS, 0
 
 
 class _UnfitError(Exception):
@@ -141,7 +143,7 @@ class _Filled:
         self._means = found.means if may_be_in_strips else ()
         self._arrays = found.by_numpy if may_be_in_strips else {}
         self.is_for_now = False
-        self.strips: dict[int, tuple[Strip, ...]] = {}
+        self.strips: dict[int, Strips] = {}
         self.blocks: dict[int, tuple[Block, ...]] = {}
 
     def plan(self, parts: PlanParts) -> Plan:
@@ -184,7 +186,7 @@ class _Filled:
                 return self._array_step(step, partial(_ready, compute), read, made[Arg.DST])
         primitive = self._primitive(step.primitive)
         filled = PrimitiveStep(step.name, step.type, primitive, made, step.outputs)
-        filled.layers, filled.strips = step.layers, self.strips.get(place, ())
+        filled.layers, filled.strips = step.layers, self.strips.get(place)
         filled.blocks = self.blocks.get(place, ())
         return filled
 
@@ -261,7 +263,12 @@ class _Filled:
             latest = primitive.latest
             place = self._places.get(id(latest), -1)
             if not self._is_mean(latest, place):
-                return self._primitive(latest).descriptor(query, index)
+                made, strips = self._primitive(latest), self.strips.get(place)
+                if strips is not None and (query, index) == _WEIGHTS:
+                    packed = strips.pieces[0].weights
+                    assert packed is not None
+                    return packed
+                return made.descriptor(query, index)
         return Descriptor.strided(shape, strides, given.data_type)
 
     def _primitive(self, given: Primitive) -> Primitive:
@@ -347,10 +354,10 @@ class _Filled:
             if strips := found.strips.of(given, place, self._sizes):
                 self.strips[place] = strips
                 self.is_for_now = True
-                for piece, *_ in strips:
+                for piece in strips.pieces:
                     if not piece.primitive.is_compiled:
                         self._ahead.add(piece.primitive)
-                return strips[0].piece.primitive
+                return strips.pieces[0].primitive
         elif place in self._in_blocks:
             self._set_threads(given)
             if blocks := found.blocks.of(given, place, self._sizes, found.products):

@@ -70,6 +70,7 @@ _POOLS = (
     Algorithm.POOLING_MAX,
 )
 _LEAST = float(np.finfo(np.float32).min)
+_LARGEST = Constants(None, None, None, [], (_LEAST, _LEAST))
 
 _FUNCTIONS = {
     Algorithm.LINEAR: Function.LINEAR,
@@ -272,9 +273,12 @@ def _pool(sides: tuple[Value, Value], geometry: tuple[Any, ...], *, is_max: bool
     code = _of_pools(terms, *chain)
     if told is None or taken_us(told) > MOST_POOLS_US:
         return None
-    if is_max:
-        return code_of(code, told, Constants(None, None, None, [], (_LEAST, _LEAST)))
-    return code_of(code, told, Constants(None, None, None, [(math.prod(window), 0.0)]))
+    return code_of(code, told, _LARGEST if is_max else _of_means(math.prod(window)))
+
+
+@lru_cache
+def _of_means(count: int) -> Constants:
+    return Constants(None, None, None, [(count, 0.0)])
 
 
 @lru_cache
