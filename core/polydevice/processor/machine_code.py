@@ -102,7 +102,13 @@ def calls_at(address: int, count: int, kind: type[C]) -> C | None:
     function = function_of(_CALLS)
     if function is None:
         return None
-    return kind(function, ctypes.c_void_p(address), ctypes.c_size_t(count))
+    return kind(function, ctypes.c_void_p(address), _count(count))
+
+
+@functools.lru_cache
+def _count(count: int) -> ctypes.c_size_t:
+    """A number of calls; to be given plain numbers takes a function twice as long."""
+    return ctypes.c_size_t(count)
 
 
 @functools.cache

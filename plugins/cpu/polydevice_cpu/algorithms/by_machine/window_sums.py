@@ -206,7 +206,62 @@ def _code(tile: Tile, chain: tuple[Function, ...], terms: Terms, has_bias: bool)
     return kernel(tile, chain, terms=terms, has_bias=has_bias)
 
 
-@lru_cache(maxsize=32)
+class Measures(NamedTuple):
+    """What sizes of pictures and windows come to, by arithmetic alone: they may be formulas.
+
+    Attributes:
+        first: where the window of the first position begins, in bytes.
+        before, behind: what machine code is told before numbers of kinds, and behind them.
+        rows, columns: what `_kinds` is told of each axis.
+        work: vectors that are computed for each element of a window's row and column, about.
+    """
+
+    first: int
+    before: tuple[int, ...]
+    behind: tuple[int, ...]
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    work: int
+
+    @classmethod
+    def of(cls, source: Shape, result: Shape, windows: Windows) -> Measures:
+        """Return those of pictures [N, C, H, W], whose channels lie next to each other."""
+        pictures, given, height, width = source
+        _, channels, high, wide = result
+        taps, (down, along), (gap, left_out), (above, before), is_own = windows
+        read, written = 4 * given, 4 * channels
+        row, of_row = width * read, wide * written
+        each, tap = (1, (left_out + 1) * read) if is_own else (given, read)
+        return cls(
+            -above * row - before * read,
+            (pictures, height * row, high * of_row, 0),
+            (down * row, of_row, along * read, written, (gap + 1) * row, tap, taps[1] * each, each),
+            (high, height, taps[0], down, gap, above),
+            (wide, width, taps[1], along, left_out, before),
+            -(-channels // BLOCK) * pictures * each,
+        )
+
+    def told(self, cover: Cover) -> TileCalls | None:
+        """Return what machine code is told; None where a window has nothing to read."""
+        rows, columns = _kinds(*self.rows), _kinds(*self.columns)
+        if rows is None or columns is None:
+            return None
+        positions = self.rows[0] * self.columns[0]
+        if positions == 1:
+            cover = cover._replace(is_one=True)
+        steps = self.work * rows.elements * columns.elements
+        if positions < SLOWEST:
+            steps *= max(SLOWEST // (positions * (OF_ONE if cover.is_own else 2)), 1)
+        sizes = *self.before, rows.size, columns.size, *self.behind
+        return TileCalls(cover, self.first, sizes, rows.numbers + columns.numbers, steps)
+
+
+def cover_of(given: int, channels: int, windows: Windows) -> Cover:
+    """Return what tiles are to cover: results of so many channels, of so many of the source."""
+    is_own = windows.is_depthwise
+    return Cover(channels, 4 * given * (windows.gaps[1] + 1) if is_own else 4, is_own)
+
+
 def arguments(source: Shape, result: Shape, windows: Windows) -> TileCalls | None:
     """Return what machine code is told.
 
@@ -218,26 +273,8 @@ def arguments(source: Shape, result: Shape, windows: Windows) -> TileCalls | Non
     Returns:
         None where a window has nothing to read.
     """
-    pictures, given, height, width = source
-    _, channels, high, wide = result
-    taps, (down, along), (gap, left_out), (above, before), is_own = windows
-    rows = _kinds(high, height, taps[0], down, gap, above)
-    columns = _kinds(wide, width, taps[1], along, left_out, before)
-    if rows is None or columns is None:
-        return None
-    read, written = 4 * given, 4 * channels
-    row, of_row = width * read, wide * written
-    each, tap = (1, (left_out + 1) * read) if is_own else (given, read)
-    sizes = (
-        *(pictures, height * row, high * of_row, 0, rows.size, columns.size, down * row, of_row),
-        *(along * read, written, (gap + 1) * row, tap, taps[1] * each, each),
-    )
-    cover = Cover(channels, tap if is_own else 4, is_own, high * wide == 1)
-    at_once = high * wide * (OF_ONE if is_own else 2)
-    steps = -(-channels // BLOCK) * pictures * rows.elements * columns.elements * each
-    steps *= max(SLOWEST // at_once, 1)
-    first = -above * row - before * read
-    return TileCalls(cover, first, sizes, rows.numbers + columns.numbers, steps)
+    cover = cover_of(source[1], result[1], windows)
+    return Measures.of(source, result, windows).told(cover)
 
 
 def of_rows(rows: int, weights: Shape, positions: int) -> TileCalls:

@@ -184,7 +184,11 @@ class Formulas:
         if (product := product_by_machine(primitive)) is not None:
             self.products_by_machine[self.places[id(primitive)]] = product
         if may_be_by_machine(primitive):
-            self.windows_by_machine.add(self.places[id(primitive)])
+            place = self.places[id(primitive)]
+            self.windows_by_machine.add(place)
+            sizes = self.windows.sizes(primitive, place)
+            if sizes is not None:
+                self._note(sizes, sizes.numbers)
         way = by_numpy(primitive)
         if way is not None:
             self.by_numpy[self.places[id(primitive)]] = way

@@ -9,6 +9,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.symbolic_size import is_formula
+from polydevice_cpu.onednn.constants import Arg, Query
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
 from polydevice_cpu.onednn.primitive import SymbolicPrimitive
 from polydevice_cpu.plan.plan import PlanParts
@@ -59,13 +60,15 @@ class StepForm(NamedTuple):
     Attributes:
         given: that of the template.
         place: of its primitive; -1 where it has none, or one for all sizes.
-        arguments: of a primitive: (index on execution, number of the value).
+        arguments: of a primitive: index on execution → number of the value.
+        weights: the place of the layout in which its weights are packed, if it chooses that; or -1.
         inputs, outputs: of others: numbers of values.
     """
 
     given: PrimitiveStep | ArrayStep
     place: int
-    arguments: tuple[tuple[int, int], ...]
+    arguments: Mapping[int, int]
+    weights: int
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
@@ -120,11 +123,21 @@ class Recipe:
             inputs, outputs = (
                 tuple(map(self._value, side)) for side in (step.inputs, step.outputs)
             )
-            return StepForm(step, -1, (), inputs, outputs)
-        arguments = tuple((index, self._value(each)) for index, each in step.arguments.items())
+            return StepForm(step, -1, {}, -1, inputs, outputs)
+        arguments = {index: self._value(each) for index, each in step.arguments.items()}
         made = step.primitive
         place = self._places[id(made)] if isinstance(made, SymbolicPrimitive) else -1
-        return StepForm(step, place, arguments, (), ())
+        return StepForm(step, place, arguments, self._weights(step), (), ())
+
+    def _weights(self, step: PrimitiveStep) -> int:
+        weights = step.arguments.get(Arg.WEIGHTS)
+        layout = None if weights is None else weights.own_descriptor
+        if not isinstance(layout, SymbolicDescriptor) or not isinstance(layout.source, tuple):
+            return -1
+        primitive, *asked = layout.source
+        assert isinstance(primitive, SymbolicPrimitive)
+        is_own = primitive.latest is step.primitive and asked == [Query.WEIGHTS, 0]
+        return self._places[id(layout)] if is_own else -1
 
     def _value(self, value: Value) -> int:
         known = self._numbers.get(id(value))

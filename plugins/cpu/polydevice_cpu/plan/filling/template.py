@@ -17,7 +17,7 @@ from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.ahead import Ahead, ahead
 from polydevice_cpu.onednn.attributes import Attributes
-from polydevice_cpu.onednn.constants import Arg, DataType, Query, Tag
+from polydevice_cpu.onednn.constants import Arg, DataType, Tag
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
 from polydevice_cpu.onednn.primitive import Argument, Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.filling.formulas import Formulas
@@ -37,8 +37,6 @@ from polydevice_cpu.plan.step import (
 from polydevice_cpu.plan.value import Storage, Value
 from polydevice_cpu.proof.claim import NotedClaim
 from polydevice_cpu.proof.proof import refusal
-
-_WEIGHTS = Query.WEIGHTS, 0
 
 
 class _UnfitError(Exception):
@@ -136,10 +134,11 @@ class _Filled:
         self._values: list[Value | None] = [None] * len(recipe.values)
         self._storages: list[Storage] = []
         self._alike_everywhere = found.alike_everywhere if may_be_in_strips else ()
-        self._in_blocks = found.in_blocks if may_be_in_strips else ()
+        self._may_be_in_blocks = found.in_blocks if may_be_in_strips else ()
         self._windows = found.windows_by_machine if may_be_in_strips else ()
         self._products = found.products_by_machine if may_be_in_strips else {}
         self._codes: dict[int, Code | None] = {}
+        self._are_means: dict[int, bool] = {}
         self._means = found.means if may_be_in_strips else ()
         self._arrays = found.by_numpy if may_be_in_strips else {}
         self.is_for_now = False
@@ -161,7 +160,7 @@ class _Filled:
         return self._numbers[self._places[id(thing)]]
 
     def _step(self, form: StepForm) -> Step:
-        step, place, arguments, inputs, outputs = form
+        step, place, arguments, weights, inputs, outputs = form
         if isinstance(step, ArrayStep):
             read, written = ([self._value(number) for number in each] for each in (inputs, outputs))
             start, code = step.start, step.implementation
@@ -172,8 +171,12 @@ class _Filled:
             by_machine = self._by_machine(form)
             if by_machine is not None:
                 return by_machine
+        if weights >= 0 and place in self._alike_everywhere:
+            primitive = self._primitive(step.primitive)
+            if (strips := self.strips.get(place)) and (packed := strips.pieces[0].weights):
+                self._descriptors[weights] = packed
         values = self._values
-        made = {index: values[number] or self._value(number) for index, number in arguments}
+        made = {index: values[number] or self._value(number) for index, number in arguments.items()}
         if place < 0:
             filled = PrimitiveStep(step.name, step.type, step.primitive, made, step.outputs)
             filled.layers = step.layers
@@ -263,12 +266,7 @@ class _Filled:
             latest = primitive.latest
             place = self._places.get(id(latest), -1)
             if not self._is_mean(latest, place):
-                made, strips = self._primitive(latest), self.strips.get(place)
-                if strips is not None and (query, index) == _WEIGHTS:
-                    packed = strips.pieces[0].weights
-                    assert packed is not None
-                    return packed
-                return made.descriptor(query, index)
+                return self._primitive(latest).descriptor(query, index)
         return Descriptor.strided(shape, strides, given.data_type)
 
     def _primitive(self, given: Primitive) -> Primitive:
@@ -277,11 +275,14 @@ class _Filled:
         place = self._places[id(given)]
         made = self._primitives.get(place)
         if made is None:
-            known = self._found.known
-            made = known.get(given, self._numbers) or self._in_parts(given, place)
+            known, numbers = self._found.known, self._numbers
+            if place in self._alike_everywhere:  # of which none is known that could be in strips
+                made = self._in_strips(given, place) or known.get(given, numbers)
+            else:
+                made = known.get(given, numbers) or self._in_blocks(given, place)
             if made is None:
                 made = self._made_primitive(given)
-                known.keep(given, self._numbers, made)
+                known.keep(given, numbers, made)
                 self._ahead.add(made)
             self._primitives[place] = made
         return made
@@ -300,8 +301,12 @@ class _Filled:
         """Whether it is a mean over all positions that NumPy computes."""
         if place not in self._means:
             return False
-        assert isinstance(given, SymbolicPrimitive)
-        return is_a_mean(self._sizes(given), *self._sizes(given.src))
+        known = self._are_means.get(place)
+        if known is None:
+            assert isinstance(given, SymbolicPrimitive)
+            known = is_a_mean(self._sizes(given), *self._sizes(given.src))
+            self._are_means[place] = known
+        return known
 
     def _by_numpy(
         self, given: Primitive, place: int, values: Mapping[int, Value]
@@ -315,7 +320,7 @@ class _Filled:
         """The step with machine code for all sizes; None where oneDNN computes it."""
         step, place = form.given, form.place
         assert isinstance(step, PrimitiveStep)
-        numbers = dict(form.arguments)
+        numbers = form.arguments
         written = [self._value(numbers[Arg.DST])]
         if place in self._products:
             read = [self._value(numbers[index]) for index in self._products[place].inputs]
@@ -339,35 +344,39 @@ class _Filled:
         if self._is_mean(given, place):
             return None
         assert isinstance(given, SymbolicPrimitive)
-        sides, forms = (Arg.SRC, Arg.DST), self._recipe.values
-        source, target = (self._value(numbers[index]) for index in sides)
-        constants = {index: forms[each] for index, each in numbers.items() if index not in sides}
+        sides = self._value(numbers[Arg.SRC]), self._value(numbers[Arg.DST])
+        forms = self._recipe.values
         return self._found.windows.code(
-            given, (source, target), constants, self._sizes, self._packing
+            given, place, sides, numbers, forms, self._sizes, self._packing
         )
 
-    def _in_parts(self, given: SymbolicPrimitive, place: int) -> Primitive | None:
-        """The primitive of the first strip or block; None for one that is made at once."""
-        found = self._found
-        if place in self._alike_everywhere:
-            self._set_threads(given)
-            if strips := found.strips.of(given, place, self._sizes):
-                self.strips[place] = strips
-                self.is_for_now = True
-                for piece in strips.pieces:
-                    if not piece.primitive.is_compiled:
-                        self._ahead.add(piece.primitive)
-                return strips.pieces[0].primitive
-        elif place in self._in_blocks:
-            self._set_threads(given)
-            if blocks := found.blocks.of(given, place, self._sizes, found.products):
-                self.blocks[place] = blocks
-                self.is_for_now = True
-                for block in blocks:
-                    if not block.primitive.is_compiled:
-                        self._ahead.add(block.primitive)
-                return blocks[0].primitive
-        return None
+    def _in_strips(self, given: SymbolicPrimitive, place: int) -> Primitive | None:
+        """The primitive of the first strip; None where it is made at once."""
+        self._set_threads(given)
+        strips = self._found.strips.of(given, place, self._sizes)
+        if strips is None:
+            return None
+        self.strips[place] = strips
+        self.is_for_now = True
+        for piece in strips.pieces:
+            if not piece.primitive.is_compiled:
+                self._ahead.add(piece.primitive)
+        return strips.pieces[0].primitive
+
+    def _in_blocks(self, given: SymbolicPrimitive, place: int) -> Primitive | None:
+        """The primitive of the first block; None where it is made at once."""
+        if place not in self._may_be_in_blocks:
+            return None
+        self._set_threads(given)
+        blocks = self._found.blocks.of(given, place, self._sizes, self._found.products)
+        if not blocks:
+            return None
+        self.blocks[place] = blocks
+        self.is_for_now = True
+        for block in blocks:
+            if not block.primitive.is_compiled:
+                self._ahead.add(block.primitive)
+        return blocks[0].primitive
 
     def _made_primitive(self, given: SymbolicPrimitive) -> Primitive:
         arguments = [

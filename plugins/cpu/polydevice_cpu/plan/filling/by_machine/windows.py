@@ -6,21 +6,24 @@ It adds numbers in the order in which oneDNN's code does, so that answers are th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard, cast
 
 import numpy as np
 
 from polydevice.dtype import Array
-from polydevice.symbolic_size import is_symbolic
+from polydevice.symbolic_size import Number, is_symbolic
 from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.algorithms.by_machine.window_sums import (
     Constants,
     Functions,
+    Measures,
+    TileCalls,
     Windows,
     arguments,
     code_of,
+    cover_of,
     of_rows,
     taken_us,
 )
@@ -59,6 +62,7 @@ MOST_CHANNELS = 96
 """Channels of a source that oneDNN adds in one go."""
 
 _Link = tuple[Function, float, float]
+_Geometry = Sequence[tuple[int, ...]]
 
 _SRC, _WEIGHTS, _BIAS, _DST, _ATTRIBUTES = 3, 4, 5, 6, 11
 _GEOMETRY = slice(7, 11)
@@ -165,7 +169,7 @@ def _link(post_op: PostOp) -> _Link | None:
     return None if is_leaky else (function, post_op.alpha, post_op.beta)
 
 
-def is_in_order(windows: Windows, behind: tuple[int, ...], channels: int, wide: int) -> bool:
+def is_in_order(windows: Windows, behind: Sequence[int], channels: int, wide: int) -> bool:
     """Whether oneDNN adds elements line by line, and those of a line from the left.
 
     It does not where windows at an end of a row lack their middle, which it adds first of all
@@ -202,18 +206,76 @@ class _Form(NamedTuple):
     constants: Constants
 
 
+class WindowSizes:
+    """What a primitive's sizes come to while they are formulas.
+
+    Attributes:
+        numbers: a number that is 0 where channels lie next to each other, and `Measures`.
+        cover: what is to be computed.
+    """
+
+    def __init__(self, given: SymbolicPrimitive, windows: Windows) -> None:
+        """Compute them.
+
+        Args:
+            given: of layouts that are open, and numbers of channels that are known.
+            windows: where they lie.
+        """
+        source, result = given.src.shape, given.dst.shape
+        apart: Number = 0
+        for layout in (given.src, given.dst):
+            _, channels, height, width = layout.shape
+            row = width * channels
+            assert layout.strides is not None
+            for step, wanted in zip(layout.strides, (height * row, 1, row, channels), strict=True):
+                apart |= 0 if step is wanted else step ^ wanted
+        self.numbers = apart, tuple(Measures.of(source, result, windows))
+        self.cover = cover_of(source[1], result[1], windows)
+
+    @classmethod
+    def of(cls, given: SymbolicPrimitive) -> WindowSizes | None:
+        """Return those of a convolution or pool; None where layouts or channels are not known."""
+        sides, arguments_of = (given.src, given.dst), given.arguments
+        if given.name == "matmul" or not all(map(is_open, sides)):
+            return None
+        if any(is_symbolic(side.shape[1]) for side in sides):
+            return None
+        if given.name == "pooling_forward":
+            steps, window, gaps, pads, _ = cast("_Geometry", arguments_of[_GEOMETRY_OF_POOLS])
+            return cls(given, Windows(window, steps, gaps, pads, is_depthwise=True))
+        weights = arguments_of[_WEIGHTS]
+        assert isinstance(weights, Descriptor)
+        steps, gaps, pads, _ = cast("_Geometry", arguments_of[_GEOMETRY])
+        is_depthwise = given.implementation == _DEPTHWISE
+        return cls(given, Windows(weights.shape[-2:], steps, gaps, pads, is_depthwise))
+
+
 class WindowsByMachine:
     """What computes a template's convolutions; for one thread at a time."""
 
     def __init__(self) -> None:
         """Begin with none."""
         self._forms: dict[int, _Form | None] = {}
+        self._sizes: dict[int, WindowSizes | None] = {}
+
+    def sizes(self, given: SymbolicPrimitive, place: int) -> WindowSizes | None:
+        """Return what a primitive's sizes come to, while they are formulas; None without any.
+
+        Args:
+            given: one that `may_be_by_machine`.
+            place: what it shares with those that are made of the same.
+        """
+        if place not in self._sizes:
+            self._sizes[place] = WindowSizes.of(given)
+        return self._sizes[place]
 
     def code(
         self,
         given: SymbolicPrimitive,
+        place: int,
         sides: tuple[Value, Value],
-        constants: Mapping[int, ValueForm],
+        numbers: Mapping[int, int],
+        forms: Sequence[ValueForm],
         sizes: Callable[[object], Any],
         packing: Packing,
     ) -> Code | None:
@@ -221,32 +283,72 @@ class WindowsByMachine:
 
         Args:
             given: one that `may_be_by_machine`.
+            place: what it shares with those that are made of the same.
             sides: what it reads and writes.
-            constants: what it reads besides, by index on execution.
-            sizes: returns the numbers of a primitive.
+            numbers: of the values that it reads and writes, by index on execution.
+            forms: of values.
+            sizes: returns the numbers of a primitive, or of `WindowSizes`.
             packing: returns a constant in a layout.
         """
         if given.name == "pooling_forward":
-            is_max = given.arguments[_OF_POOLS[0]] == Algorithm.POOLING_MAX
-            return _pool(sides, sizes(given)[_GEOMETRY_OF_POOLS], is_max=is_max)
-        weights = constants[Arg.WEIGHTS].place
+            return self._pool(given, place, sides, sizes)
+        weights = numbers[Arg.WEIGHTS]
         if weights not in self._forms:
+            constants = {at: forms[n] for at, n in numbers.items() if at not in (Arg.SRC, Arg.DST)}
             self._forms[weights] = _form(given, constants, packing)
         form = self._forms[weights]
         if form is not None and given.name == "matmul":
             return _product(sides, form)
-        if form is None or not all(map(_is_channels_last, sides)):
+        if form is None:
             return None
         steps, gaps, pads, behind = sizes(given)[_GEOMETRY]
         windows = Windows(form.window, steps, gaps, pads, form.is_depthwise)
-        source, result = (side.shape for side in sides)
-        if not is_in_order(windows, behind, source[1], result[3]):
+        if not is_in_order(windows, behind, sides[0].shape[1], sides[1].shape[3]):
             return None
-        told = arguments(source, result, windows)
+        told = self._told(place, sides, windows, sizes)
         code = given.implementation
         if told is None or taken_us(told, MORE_NS[code]) > MOST_US[code]:
             return None
         return code_of(form.functions, told, form.constants)
+
+    def _told(
+        self,
+        place: int,
+        sides: tuple[Value, Value],
+        windows: Windows,
+        sizes: Callable[[object], Any],
+    ) -> TileCalls | None:
+        """What code is told; None where channels do not lie next to each other."""
+        known = self._sizes[place]
+        if known is not None:
+            apart, numbers = sizes(known)
+            if not apart:
+                return Measures(*numbers).told(known.cover)
+        source, result = sides
+        is_right = _is_channels_last(source) and _is_channels_last(result)
+        return arguments(source.shape, result.shape, windows) if is_right else None
+
+    def _pool(
+        self,
+        given: SymbolicPrimitive,
+        place: int,
+        sides: tuple[Value, Value],
+        sizes: Callable[[object], Any],
+    ) -> Code | None:
+        """What is told addresses of source and result; None where oneDNN computes it."""
+        is_max = given.arguments[_OF_POOLS[0]] == Algorithm.POOLING_MAX
+        steps, window, gaps, pads, behind = sizes(given)[_GEOMETRY_OF_POOLS]
+        if not is_max and (any(pads) or any(behind)):
+            return None
+        told = self._told(
+            place, sides, Windows(window, steps, gaps, pads, is_depthwise=True), sizes
+        )
+        if told is None or taken_us(told) > MOST_POOLS_US:
+            return None
+        if is_max:
+            return code_of(_of_pools(Terms.LARGEST), told, _LARGEST)
+        code = _of_pools(Terms.PLAIN, Function.QUOTIENT)
+        return code_of(code, told, _of_means(math.prod(window)))
 
 
 def _product(sides: tuple[Value, Value], form: _Form) -> Code | None:
@@ -258,22 +360,6 @@ def _product(sides: tuple[Value, Value], form: _Form) -> Code | None:
     if taken_us(told, MORE_NS[_PRODUCT]) > MOST_US[_PRODUCT]:
         return None
     return code_of(form.functions, told, form.constants)
-
-
-def _pool(sides: tuple[Value, Value], geometry: tuple[Any, ...], *, is_max: bool) -> Code | None:
-    """What is told addresses of source and result; None where oneDNN computes it."""
-    steps, window, gaps, pads, behind = geometry
-    if not all(map(_is_channels_last, sides)):
-        return None
-    if not is_max and (any(pads) or any(behind)):
-        return None
-    source, result = (side.shape for side in sides)
-    told = arguments(source, result, Windows(window, steps, gaps, pads, is_depthwise=True))
-    terms, chain = (Terms.LARGEST, []) if is_max else (Terms.PLAIN, [Function.QUOTIENT])
-    code = _of_pools(terms, *chain)
-    if told is None or taken_us(told) > MOST_POOLS_US:
-        return None
-    return code_of(code, told, _LARGEST if is_max else _of_means(math.prod(window)))
 
 
 @lru_cache
