@@ -22,6 +22,7 @@ def always(monkeypatch):
     """Have blocks however much they take besides: networks here are small."""
     monkeypatch.setattr(making, "LITTLE", 1e9)
     monkeypatch.setattr(by_machine, "MOST_US", dict.fromkeys(by_machine.MOST_US, -1.0))
+    monkeypatch.setattr(by_machine, "MOST_WEIGHTS_BYTES", 0)
 
 
 def windows(channels: int, window: tuple[int, ...], attributes, *, height: int | str = "h"):

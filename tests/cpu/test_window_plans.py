@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from polydevice_cpu.algorithms.by_machine import window_sums
+from polydevice_cpu.algorithms.by_machine.windows import sums
 from polydevice_cpu.plan import settling
 from tests.cpu import models
 from tests.cpu.loading import asked_from_now, image, load, wait_for_settling
@@ -87,7 +87,7 @@ def test_rows_that_onednn_adds_in_another_order_are_left_to_it(core, monkeypatch
 
 
 LEFT_TO_ONEDNN = {  # what follows a convolution, and how its step is called then
-    "leaky": ([("LeakyRelu", ["a"], ["y"], {"alpha": 0.1})], "Convolution+PReLU"),
+    "tanh": ([("Tanh", ["a"], ["y"], {})], "Convolution+Tanh"),
     "slopes twice": (
         [("PRelu", ["a", "slope"], ["b"], {}), ("PRelu", ["b", "more"], ["y"], {})],
         "Convolution+PReLU+PReLU",
@@ -146,7 +146,7 @@ def test_onednn_is_asked_for_no_convolution_then(core, monkeypatch):
 
 
 def test_where_there_is_no_machine_code_onednn_computes(core, monkeypatch):
-    monkeypatch.setattr(window_sums, "function_of", lambda _: None)
+    monkeypatch.setattr(sums, "function_of", lambda _: None)
     model = picture()
     executable = load(core, model, CPU_THREADS_NUM=1)
     for number, (height, width) in enumerate(SIZES):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from polydevice_cpu.algorithms.by_machine import window_sums
-from polydevice_cpu.algorithms.by_machine.window_sums import Constants, Windows, arguments, code_of
-from polydevice_cpu.algorithms.by_machine.window_tiles import Function, Terms
+from polydevice_cpu.algorithms.by_machine.windows import sums
+from polydevice_cpu.algorithms.by_machine.windows.sums import Constants, Windows, arguments, code_of
+from polydevice_cpu.algorithms.by_machine.windows.tiles import Function, Terms
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Attributes, Eltwise, Prelu, Sum
 from polydevice_cpu.onednn.constants import Algorithm, Arg
@@ -45,7 +45,10 @@ ALGORITHMS = {
 def run(functions, told, constants, source, result):
     """Compute an array from another."""
     assert (
-        code_of(functions, told, constants).bound([address_of(source), address_of(result)])() == 0
+        code_of(functions, told, constants).bound(
+            [address_of(x) for x in (source, source, result)]
+        )()
+        == 0
     )
 
 
@@ -140,7 +143,7 @@ class Case:
         bias = placed(self.bias) if self.has_bias else None
         shares = [link[1:] for link in self.chain]
         constants = Constants(placed(self.weights), bias, placed(self.slopes), shares)
-        made = window_sums.Functions(
+        made = sums.Functions(
             [link[0] for link in self.chain],
             terms=Terms.OWN_CHANNEL if self.is_depthwise else Terms.ALL_CHANNELS,
             has_bias=self.has_bias,
@@ -294,7 +297,7 @@ def test_means_are_those_of_numpy_and_of_onednn_to_the_bit(source, window, steps
     pictures, high, wide, channels = views.shape[:4]
     result = pictures, channels, high, wide
     told = arguments(source, result, Windows(window, steps, (0, 0), (0, 0), is_depthwise=True))
-    made = window_sums.Functions([Function.QUOTIENT], terms=Terms.PLAIN, has_bias=False)
+    made = sums.Functions([Function.QUOTIENT], terms=Terms.PLAIN, has_bias=False)
     got = np.full((pictures, high, wide, channels), np.nan, np.float32)
     constants = Constants(None, None, None, [(window[0] * window[1], 0.0)])
     run(made, told, constants, x, got)
@@ -342,7 +345,7 @@ def test_largest_elements_are_those_of_numpy_and_of_onednn_to_the_bit(
     pictures, high, wide, channels = views.shape[:4]
     result = pictures, channels, high, wide
     windows = Windows(window, steps, tuple(n - 1 for n in gaps), before, is_depthwise=True)
-    made = window_sums.Functions([], terms=Terms.LARGEST, has_bias=False)
+    made = sums.Functions([], terms=Terms.LARGEST, has_bias=False)
     least = float(np.finfo(np.float32).min)
     constants = Constants(None, None, None, [], (least, least))
     wanted = np.fmax.reduce(views, (-1, -2), initial=least)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from polydevice_cpu.algorithms.by_machine import window_sums
-from polydevice_cpu.algorithms.by_machine.window_sums import Constants, Windows, arguments, of_rows
-from polydevice_cpu.algorithms.by_machine.window_tiles import Function, Terms
+from polydevice_cpu.algorithms.by_machine.windows import sums
+from polydevice_cpu.algorithms.by_machine.windows.sums import Constants, Windows, arguments, of_rows
+from polydevice_cpu.algorithms.by_machine.windows.tiles import Function, Terms
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Attributes, Eltwise
 from polydevice_cpu.onednn.constants import Algorithm, Arg
@@ -47,7 +47,7 @@ def test_heavy_convolutions_are_those_of_numpy_and_of_onednn_to_the_bit(case):
     wanted = np.maximum(np.einsum("nhwcij,ijco->nhwo", views, weights.astype(float)) + bias, 0)
     source, result = (2, channels, high, wide), (2, results, *wanted.shape[1:3])
     told = arguments(source, result, Windows(window, steps, (0, 0), pads, is_depthwise=False))
-    made = window_sums.Functions([Function.RELU], terms=Terms.ALL_CHANNELS, has_bias=True)
+    made = sums.Functions([Function.RELU], terms=Terms.ALL_CHANNELS, has_bias=True)
     got = np.full(wanted.shape, np.nan, np.float32)
     run(made, told, Constants(weights, bias, None, [(0.0, 0.0)]), x, got)
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
@@ -98,9 +98,7 @@ def test_products_of_rows_are_those_of_numpy_and_of_onednn_to_the_bit(sizes, cha
     bias = image(3, results) if has_bias else None
     wanted = function(x.astype(float) @ weights.astype(float) + (bias if has_bias else 0))
     told = of_rows(rows, weights.shape[1:], positions)
-    made = window_sums.Functions(
-        [link[0] for link in links], terms=Terms.ALL_CHANNELS, has_bias=has_bias
-    )
+    made = sums.Functions([link[0] for link in links], terms=Terms.ALL_CHANNELS, has_bias=has_bias)
     constants = Constants(weights, bias, None, [link[1:] for link in links])
     for side in SIDES:
         given, got = (guarded(side, n * 4).view(np.float32) for n in (x.size, wanted.size))
@@ -134,7 +132,7 @@ def test_one_position_of_many_channels(channels, terms):
     told = arguments((2, channels, 9, 11), (2, channels, 1, 1), windows)
     is_mean = terms is Terms.PLAIN
     chain = [Function.QUOTIENT] if is_mean else []
-    made = window_sums.Functions(chain, terms=terms, has_bias=False)
+    made = sums.Functions(chain, terms=terms, has_bias=False)
     first = (1.0, 0.0) if is_mean else (-1e30, -1e30)
     for side in SIDES:
         given = guarded(side, x.nbytes).view(np.float32)

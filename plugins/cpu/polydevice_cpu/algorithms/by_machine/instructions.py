@@ -71,9 +71,9 @@ class Instructions:
         """Add a register, or the number of 8 bytes at this place."""
         self.plain(0x03, register, base, None if number is None else 8 * number)
 
-    def subtract(self, register: int, other: int) -> None:
-        """Subtract a register."""
-        self.plain(0x2B, register, other)
+    def subtract(self, register: int, base: int, number: int | None = None) -> None:
+        """Subtract a register, or the number of 8 bytes at this place."""
+        self.plain(0x2B, register, base, None if number is None else 8 * number)
 
     def times(self, register: int, base: int, number: int | None = None) -> None:
         """Multiply by a register, or by the number of 8 bytes at this place."""

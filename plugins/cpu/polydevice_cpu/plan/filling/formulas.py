@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from ctypes import c_void_p
 from typing import Any
 
@@ -11,8 +11,13 @@ from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, PostOp
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.filling.blocks import Blocks, may_be_in_blocks, products
+from polydevice_cpu.plan.filling.by_machine.chains import inputs_of
 from polydevice_cpu.plan.filling.by_machine.products import ProductByMachine, product_by_machine
-from polydevice_cpu.plan.filling.by_machine.windows import WindowsByMachine, may_be_by_machine
+from polydevice_cpu.plan.filling.by_machine.windows import (
+    WindowsByMachine,
+    may_be_by_machine,
+    stays_by_machine,
+)
 from polydevice_cpu.plan.filling.by_numpy import ByNumPy, by_numpy
 from polydevice_cpu.plan.filling.captured import serves_all_sizes
 from polydevice_cpu.plan.filling.means import may_be_a_mean
@@ -38,7 +43,9 @@ class Formulas:
         means: places of primitives that may be means over all positions.
         by_numpy: place of a primitive → how NumPy computes it, for some sizes.
         in_blocks: places of convolutions that may be computed in blocks.
-        windows_by_machine: places of convolutions and pools that there is machine code for.
+        windows_by_machine: place of a convolution or pool that there is machine code for → what it
+            reads, by index on execution.
+        staying: those of them that are computed so in plans that run often, too.
         products_by_machine: place → how machine code computes a product.
         products: how many all steps compute, for the sizes that there are.
         strips: what makes primitives for some of the positions.
@@ -58,7 +65,8 @@ class Formulas:
         self.means: set[int] = set()
         self.by_numpy: dict[int, ByNumPy] = {}
         self.in_blocks: set[int] = set()
-        self.windows_by_machine: set[int] = set()
+        self.windows_by_machine: dict[int, Sequence[int]] = {}
+        self.staying: set[int] = set()
         self.products_by_machine: dict[int, ProductByMachine] = {}
         self.products = 0
         self.strips = StripCutter(self.relied_on)
@@ -185,7 +193,9 @@ class Formulas:
             self.products_by_machine[self.places[id(primitive)]] = product
         if may_be_by_machine(primitive):
             place = self.places[id(primitive)]
-            self.windows_by_machine.add(place)
+            self.windows_by_machine[place] = inputs_of(primitive)
+            if stays_by_machine(primitive):
+                self.staying.add(place)
             sizes = self.windows.sizes(primitive, place)
             if sizes is not None:
                 self._note(sizes, sizes.numbers)

@@ -135,7 +135,7 @@ class _Filled:
         self._storages: list[Storage] = []
         self._alike_everywhere = found.alike_everywhere if may_be_in_strips else ()
         self._may_be_in_blocks = found.in_blocks if may_be_in_strips else ()
-        self._windows = found.windows_by_machine if may_be_in_strips else ()
+        self._windows = found.windows_by_machine if may_be_in_strips else found.staying
         self._products = found.products_by_machine if may_be_in_strips else {}
         self._codes: dict[int, Code | None] = {}
         self._are_means: dict[int, bool] = {}
@@ -326,11 +326,11 @@ class _Filled:
             read = [self._value(numbers[index]) for index in self._products[place].inputs]
             code = self._code_of_product(place)
         else:
-            read = [self._value(numbers[Arg.SRC])]
+            read = [self._value(numbers[index]) for index in self._found.windows_by_machine[place]]
             code = self._code_of_windows(step.primitive, place, numbers)
         if code is None:
             return None
-        self.is_for_now = True
+        self.is_for_now |= place not in self._found.staying
         return CodeStep(step.name, step.type, code, read, written, step.layers)
 
     def _code_of_product(self, place: int) -> Code | None:

@@ -15,7 +15,8 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.symbolic_size import Number, is_symbolic
 from polydevice_cpu.algorithms.by_machine.code import Code
-from polydevice_cpu.algorithms.by_machine.window_sums import (
+from polydevice_cpu.algorithms.by_machine.windows.phases import Phase, code_of_phases, phases
+from polydevice_cpu.algorithms.by_machine.windows.sums import (
     Constants,
     Functions,
     Measures,
@@ -27,8 +28,8 @@ from polydevice_cpu.algorithms.by_machine.window_sums import (
     of_rows,
     taken_us,
 )
-from polydevice_cpu.algorithms.by_machine.window_tiles import LONGEST, Function, Terms
-from polydevice_cpu.onednn.attributes import Attributes, Eltwise, PostOp, Prelu, Sum
+from polydevice_cpu.algorithms.by_machine.windows.tiles import Function, Terms
+from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType
 from polydevice_cpu.onednn.descriptor import (
     Descriptor,
@@ -39,9 +40,17 @@ from polydevice_cpu.onednn.descriptor import (
     same_steps,
 )
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
+from polydevice_cpu.plan.filling.by_machine.chains import (
+    AS_ONEDNN,
+    ONE_SLOPE_PER_CHANNEL,
+    inputs_of,
+    is_known,
+    links,
+)
 from polydevice_cpu.plan.filling.recipe import Packing, ValueForm
 from polydevice_cpu.plan.value import Value
 
+_CONVOLUTION, _TRANSPOSED = "convolution_forward", "deconvolution_forward"
 _DEPTHWISE, _PRODUCT = "brdgmm_dw:avx512_core", "brg:avx512_core"
 _WITH_ALL_CHANNELS = "brgconv:avx512_core", "jit:avx512_core"
 """oneDNN's code whose order of adding is followed; other code pads with zeros, or adds in parts."""
@@ -61,13 +70,16 @@ MOST_POOLS_US = 80.0
 MOST_CHANNELS = 96
 """Channels of a source that oneDNN adds in one go."""
 
-_Link = tuple[Function, float, float]
+MOST_WEIGHTS_BYTES = 1 << 20
+"""Weights of convolutions along one axis, which are read for every few positions: up to so many
+they take as long as oneDNN's code for a size (0.8 to 1.1 times; 1.8 with 1.8 MB), which it takes
+1 to 25 ms to generate, as it unrolls positions."""
+
 _Geometry = Sequence[tuple[int, ...]]
 
 _SRC, _WEIGHTS, _BIAS, _DST, _ATTRIBUTES = 3, 4, 5, 6, 11
 _GEOMETRY = slice(7, 11)
 _OF_PRODUCTS = 1, 2, 3, 4, 5
-_ONE_SLOPE_PER_CHANNEL, _SUMS = Prelu(2), (Sum(), Sum(1.0, DataType.F32))
 _OF_POOLS, _GEOMETRY_OF_POOLS = (2, 10), slice(5, 10)
 _POOLS = (
     *(Algorithm.POOLING_AVG_INCLUDE_PADDING, Algorithm.POOLING_AVG_EXCLUDE_PADDING),
@@ -76,37 +88,48 @@ _POOLS = (
 _LEAST = float(np.finfo(np.float32).min)
 _LARGEST = Constants(None, None, None, [], (_LEAST, _LEAST))
 
-_FUNCTIONS = {
-    Algorithm.LINEAR: Function.LINEAR,
-    Algorithm.HARD_SWISH: Function.HARDSWISH,
-    Algorithm.RELU: Function.RELU,
-    Algorithm.LOGISTIC: Function.LOGISTIC,
-    Algorithm.SWISH: Function.SWISH,
-}
-
 
 def may_be_by_machine(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
     """Whether a primitive is a convolution, pool or product that there is machine code for."""
-    if not isinstance(given, SymbolicPrimitive) or given.name != "convolution_forward":
+    if not isinstance(given, SymbolicPrimitive) or given.name not in (_CONVOLUTION, _TRANSPOSED):
         return _may_be_a_pool(given) or _may_be_of_rows(given)
     src, weights, bias, dst, attributes = (
         given.arguments[place] for place in (_SRC, _WEIGHTS, _BIAS, _DST, _ATTRIBUTES)
     )
+    assert isinstance(src, Descriptor)
     assert isinstance(weights, Descriptor)
     assert isinstance(attributes, Attributes)
-    is_known = (
-        weights.shape[1:3] == (1, 1) and len(weights.shape) == 5
-        if given.implementation == _DEPTHWISE
-        else len(weights.shape) == 4 and given.implementation in _WITH_ALL_CHANNELS
-    )
+    rank = len(weights.shape)
+    if given.name == _TRANSPOSED:
+        steps, gaps, pads, _ = cast("_Geometry", given.arguments[_GEOMETRY])
+        has_code = rank == len(src.shape) == 3 and gaps == (0,) and is_known(*steps, *pads)
+    elif given.implementation == _DEPTHWISE:
+        has_code = weights.shape[1:3] == (1, 1) and rank == 5
+    else:
+        has_code = rank == len(src.shape) < 5 and given.implementation in _WITH_ALL_CHANNELS
+    followed = links(attributes, dst)
+    if rank > 3:
+        has_code &= followed is not None and all(each[0] in AS_ONEDNN for each in followed)
+    else:
+        has_code &= 4 * math.prod(weights.shape) <= MOST_WEIGHTS_BYTES
     return (
-        is_known
+        has_code
+        and followed is not None
         and given.threads == 1
         and not isinstance(bias, SymbolicDescriptor)
         and all(map(is_open, (src, dst)))
         and not attributes.quantisation
-        and _links(attributes) is not None
     )
+
+
+def stays_by_machine(given: SymbolicPrimitive) -> bool:
+    """Whether a primitive that `may_be_by_machine` is computed so in plans that run often, too.
+
+    A convolution along one axis is, also a transposed one. Where windows reach far over its ends,
+    oneDNN adds up each element of them by itself, so that answers of plans that it computes differ
+    by a rounding.
+    """
+    return given.name in (_CONVOLUTION, _TRANSPOSED) and len(given.src.shape) == 3
 
 
 def _may_be_a_pool(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
@@ -144,29 +167,9 @@ def _may_be_of_rows(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
         and channels <= MOST_CHANNELS
         and (not isinstance(bias, Descriptor) or bias.shape == (1, 1, 1, results))
         and not attributes.quantisation
-        and _links(attributes) is not None
-        and _ONE_SLOPE_PER_CHANNEL not in attributes.post_ops
+        and links(attributes, dst) is not None
+        and ONE_SLOPE_PER_CHANNEL not in attributes.post_ops
     )
-
-
-def _links(attributes: Attributes) -> tuple[_Link, ...] | None:
-    """What follows; None where there is no code for it."""
-    links = list(map(_link, attributes.post_ops))
-    found = tuple(each for each in links if each is not None)
-    is_known = len(found) == len(links) <= LONGEST
-    return found if is_known and attributes.post_ops.count(_ONE_SLOPE_PER_CHANNEL) < 2 else None
-
-
-def _link(post_op: PostOp) -> _Link | None:
-    if post_op == _ONE_SLOPE_PER_CHANNEL:
-        return Function.PRELU, 0.0, 0.0
-    if post_op in _SUMS:
-        return Function.SUM, 0.0, 0.0
-    if not isinstance(post_op, Eltwise) or post_op.algorithm not in _FUNCTIONS:
-        return None
-    function = _FUNCTIONS[post_op.algorithm]
-    is_leaky = function is Function.RELU and post_op.alpha != 0
-    return None if is_leaky else (function, post_op.alpha, post_op.beta)
 
 
 def is_in_order(windows: Windows, behind: Sequence[int], channels: int, wide: int) -> bool:
@@ -198,12 +201,14 @@ class _Form(NamedTuple):
         is_depthwise: whether each channel has its own source.
         functions: machine code.
         constants: what is read besides.
+        phases: of a transposed convolution.
     """
 
     window: tuple[int, ...]
     is_depthwise: bool
     functions: Functions
     constants: Constants
+    phases: Sequence[Phase] = ()
 
 
 class WindowSizes:
@@ -221,14 +226,17 @@ class WindowSizes:
             given: of layouts that are open, and numbers of channels that are known.
             windows: where they lie.
         """
-        source, result = given.src.shape, given.dst.shape
+        source, result = _as_picture(given.src.shape), _as_picture(given.dst.shape)
         apart: Number = 0
         for layout in (given.src, given.dst):
-            _, channels, height, width = layout.shape
-            row = width * channels
+            channels, *sizes = layout.shape[1:]
             assert layout.strides is not None
-            for step, wanted in zip(layout.strides, (height * row, 1, row, channels), strict=True):
-                apart |= 0 if step is wanted else step ^ wanted
+            wanted = [channels]
+            for size in reversed(sizes):
+                wanted.append(wanted[-1] * size)
+            batch, *others = reversed(wanted)
+            for step, each in zip(layout.strides, (batch, 1, *others), strict=True):
+                apart |= 0 if step is each else step ^ each
         self.numbers = apart, tuple(Measures.of(source, result, windows))
         self.cover = cover_of(source[1], result[1], windows)
 
@@ -236,18 +244,19 @@ class WindowSizes:
     def of(cls, given: SymbolicPrimitive) -> WindowSizes | None:
         """Return those of a convolution or pool; None where layouts or channels are not known."""
         sides, arguments_of = (given.src, given.dst), given.arguments
-        if given.name == "matmul" or not all(map(is_open, sides)):
+        if given.name in ("matmul", _TRANSPOSED) or not all(map(is_open, sides)):
             return None
         if any(is_symbolic(side.shape[1]) for side in sides):
             return None
         if given.name == "pooling_forward":
             steps, window, gaps, pads, _ = cast("_Geometry", arguments_of[_GEOMETRY_OF_POOLS])
-            return cls(given, Windows(window, steps, gaps, pads, is_depthwise=True))
+            return cls(given, _windows(window, (steps, gaps, pads), is_depthwise=True))
         weights = arguments_of[_WEIGHTS]
         assert isinstance(weights, Descriptor)
-        steps, gaps, pads, _ = cast("_Geometry", arguments_of[_GEOMETRY])
+        axes, geometry = len(given.src.shape) - 2, cast("_Geometry", arguments_of[_GEOMETRY])
         is_depthwise = given.implementation == _DEPTHWISE
-        return cls(given, Windows(weights.shape[-2:], steps, gaps, pads, is_depthwise))
+        windows = _windows(weights.shape[-axes:], geometry[:3], is_depthwise=is_depthwise)
+        return cls(given, windows)
 
 
 class WindowsByMachine:
@@ -279,7 +288,7 @@ class WindowsByMachine:
         sizes: Callable[[object], Any],
         packing: Packing,
     ) -> Code | None:
-        """Return what is told addresses of source and result; None where oneDNN computes it.
+        """Return what is told addresses of `inputs_of` and result; None where oneDNN computes it.
 
         Args:
             given: one that `may_be_by_machine`.
@@ -294,20 +303,24 @@ class WindowsByMachine:
             return self._pool(given, place, sides, sizes)
         weights = numbers[Arg.WEIGHTS]
         if weights not in self._forms:
-            constants = {at: forms[n] for at, n in numbers.items() if at not in (Arg.SRC, Arg.DST)}
+            others = *inputs_of(given), Arg.DST
+            constants = {at: forms[n] for at, n in numbers.items() if at not in others}
             self._forms[weights] = _form(given, constants, packing)
         form = self._forms[weights]
-        if form is not None and given.name == "matmul":
-            return _product(sides, form)
         if form is None:
             return None
-        steps, gaps, pads, behind = sizes(given)[_GEOMETRY]
-        windows = Windows(form.window, steps, gaps, pads, form.is_depthwise)
-        if not is_in_order(windows, behind, sides[0].shape[1], sides[1].shape[3]):
+        if given.name == "matmul":
+            return _product(sides, form)
+        if given.name == _TRANSPOSED:
+            return _transposed(sides, form)
+        *geometry, behind = sizes(given)[_GEOMETRY]
+        windows = _windows(form.window, geometry, is_depthwise=form.is_depthwise)
+        code, stays = given.implementation, stays_by_machine(given)
+        channels, wide = sides[0].shape[1], sides[1].shape[-1]
+        if not stays and not is_in_order(windows, behind, channels, wide):
             return None
         told = self._told(place, sides, windows, sizes)
-        code = given.implementation
-        if told is None or taken_us(told, MORE_NS[code]) > MOST_US[code]:
+        if told is None or (not stays and taken_us(told, MORE_NS[code]) > MOST_US[code]):
             return None
         return code_of(form.functions, told, form.constants)
 
@@ -324,9 +337,10 @@ class WindowsByMachine:
             apart, numbers = sizes(known)
             if not apart:
                 return Measures(*numbers).told(known.cover)
-        source, result = sides
-        is_right = _is_channels_last(source) and _is_channels_last(result)
-        return arguments(source.shape, result.shape, windows) if is_right else None
+        if not all(map(_is_channels_last, sides)):
+            return None
+        source, result = (_as_picture(side.shape) for side in sides)
+        return arguments(source, result, windows)
 
     def _pool(
         self,
@@ -340,15 +354,22 @@ class WindowsByMachine:
         steps, window, gaps, pads, behind = sizes(given)[_GEOMETRY_OF_POOLS]
         if not is_max and (any(pads) or any(behind)):
             return None
-        told = self._told(
-            place, sides, Windows(window, steps, gaps, pads, is_depthwise=True), sizes
-        )
+        windows = _windows(window, (steps, gaps, pads), is_depthwise=True)
+        told = self._told(place, sides, windows, sizes)
         if told is None or taken_us(told) > MOST_POOLS_US:
             return None
         if is_max:
             return code_of(_of_pools(Terms.LARGEST), told, _LARGEST)
         code = _of_pools(Terms.PLAIN, Function.QUOTIENT)
         return code_of(code, told, _of_means(math.prod(window)))
+
+
+def _transposed(sides: tuple[Value, Value], form: _Form) -> Code | None:
+    """What is told addresses of source and result; None where oneDNN computes it."""
+    if not all(map(_is_channels_last, sides)):
+        return None
+    source, result = (side.shape for side in sides)
+    return code_of_phases(form.functions, form.phases, source, result)
 
 
 def _product(sides: tuple[Value, Value], form: _Form) -> Code | None:
@@ -378,12 +399,12 @@ def _form(
     """What is the same for all sizes; None where there is no code, or a constant is not plain."""
     attributes = next(each for each in given.arguments if isinstance(each, Attributes))
     is_depthwise = given.implementation == _DEPTHWISE
-    links, has_bias = _links(attributes) or (), Arg.BIAS in constants
+    followed, has_bias = links(attributes, given.dst) or (), Arg.BIAS in constants
     weights, others = constants[Arg.WEIGHTS], {**constants}
     del others[Arg.WEIGHTS]
     found = {index: _numbers(form) for index, form in others.items()}
     array = weights.given.storage.array
-    chain, shares = [link[0] for link in links], [link[1:] for link in links]
+    chain, shares = [link[0] for link in followed], [link[1:] for link in followed]
     terms = Terms.OWN_CHANNEL if is_depthwise else Terms.ALL_CHANNELS
     code = Functions(chain, terms=terms, has_bias=has_bias)
     if array is None or array.dtype != np.float32 or not weights.is_packed:
@@ -395,32 +416,54 @@ def _form(
     if given.name == "matmul":
         packed = packing(array, Descriptor.dense(array.shape)).storage.array
         return _Form(array.shape[1:], False, code, Constants(packed, bias, None, shares))
-    numbers = Constants(_packed(array, given, packing), bias, slopes, shares)
-    return _Form(array.shape[-2:], is_depthwise, code, numbers)
+    if given.name == _TRANSPOSED:
+        (step,), _, (pad,), _ = cast("_Geometry", given.arguments[_GEOMETRY])
+        known = Constants(None, bias, slopes, shares)
+        made = phases(array.transpose(2, 1, 0), step, pad, known)
+        return None if made is None else _Form(array.shape[-1:], False, code, known, made)
+    axes = len(given.src.shape) - 2
+    numbers = Constants(_packed(array, axes, given, packing), bias, slopes, shares)
+    return _Form(array.shape[-axes:], is_depthwise, code, numbers)
 
 
-def _packed(array: Array, given: SymbolicPrimitive, packing: Packing) -> Array | None:
+def _packed(array: Array, axes: int, given: SymbolicPrimitive, packing: Packing) -> Array | None:
     """Weights by elements; where oneDNN has them so, they are not packed once more."""
-    order = *range(array.ndim - 2, array.ndim), *range(1, array.ndim - 2), 0
+    order = *range(array.ndim - axes, array.ndim), *range(1, array.ndim - axes), 0
     wanted = array.transpose(order).reshape(-1)
     theirs = packing(array, given.witness.weights).storage.array
     if theirs is not None and np.array_equal(theirs.reshape(-1).view(np.float32), wanted):
         return theirs
-    return packing(array, _by_elements(array.shape)).storage.array
+    return packing(array, _by_elements(array.shape, axes)).storage.array
 
 
-def _by_elements(shape: tuple[int, ...]) -> Descriptor:
+def _by_elements(shape: tuple[int, ...], axes: int) -> Descriptor:
     """The layout of weights with channels of the result next to each other, and behind windows."""
-    results, *groups, across, along = shape
-    steps = row_major((across, along, *groups, results))
-    return Descriptor.strided(shape, (1, *steps[2:-1], *steps[:2]))
+    results, *groups = shape[:-axes]
+    steps = row_major((*shape[-axes:], *groups, results))
+    return Descriptor.strided(shape, (1, *steps[axes:-1], *steps[:axes]))
+
+
+def _as_picture(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """[N, C, W] as [N, C, W, 1], in which windows along W may have gaps."""
+    return (*shape, 1) if len(shape) == 3 else shape
+
+
+def _windows(sizes: tuple[int, ...], geometry: _Geometry, *, is_depthwise: bool) -> Windows:
+    """Windows of two axes, as `_as_picture` has them.
+
+    Args:
+        sizes: of one.
+        geometry: steps, gaps and pads.
+        is_depthwise: whether each channel has its own source.
+    """
+    steps, gaps, pads = geometry
+    if len(sizes) == 1:
+        return Windows((*sizes, 1), (*steps, 1), (*gaps, 0), (*pads, 0), is_depthwise)
+    return Windows(sizes, steps, gaps, pads, is_depthwise)
 
 
 def _is_channels_last(value: Value) -> bool:
-    strides, (_, channels, height, width) = value.strides, value.shape
-    row = width * channels
-    if strides == (height * row, 1, row, channels):  # as most are, which is told sooner
-        return True
+    strides = value.strides
     last = channels_last_strides(value.shape)
     return strides is not None and same_steps(value.shape, strides, last)
 

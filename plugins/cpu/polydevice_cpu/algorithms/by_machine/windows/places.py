@@ -20,12 +20,22 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
 )
 
 SIZES = (
-    *("source", "result", "weights", "bias", "tiles", "element", "weights_row", "last_block"),
+    *(
+        "source",
+        "other",
+        "result",
+        "weights",
+        "bias",
+        "tiles",
+        "element",
+        "weights_row",
+        "last_block",
+    ),
     *("slopes", "pictures", "picture_source", "picture_result", "picture_weights", "rows"),
     *("columns", "row_source", "row_result", "column_source", "column_result", "line"),
     *("tap", "line_elements", "tap_elements"),
 )
-"""Numbers of 8 bytes that the code reads first, by name; see `window_code.kernel`."""
+"""Numbers of 8 bytes that the code reads first, by name; see `kernel`."""
 
 GIVEN_AT = {name: number for number, name in enumerate(SIZES)}
 KIND = 4

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
-from polydevice_cpu.algorithms.by_machine.code import Code
-from polydevice_cpu.algorithms.by_machine.window_code import kernel
-from polydevice_cpu.algorithms.by_machine.window_tiles import (
+from polydevice_cpu.algorithms.by_machine.code import Code, Told
+from polydevice_cpu.algorithms.by_machine.windows.kernel import kernel
+from polydevice_cpu.algorithms.by_machine.windows.tiles import (
     BLOCK,
-    OF_LOGISTIC,
+    OF_POWERS,
     Function,
     Terms,
     Tile,
@@ -95,6 +95,7 @@ class TileCalls(NamedTuple):
         sizes: what is told of sizes.
         kinds: of rows and columns.
         steps: how many vectors are computed for each element of each window, about.
+        at: where the first position of the result lies, in bytes.
     """
 
     cover: Cover
@@ -102,6 +103,7 @@ class TileCalls(NamedTuple):
     sizes: tuple[int, ...]
     kinds: tuple[int, ...]
     steps: int
+    at: int = 0
 
 
 class _Head(NamedTuple):
@@ -109,12 +111,13 @@ class _Head(NamedTuple):
 
     Attributes:
         function: it.
-        begin: where in the source (if channels have their own) its first channel begins, in bytes.
-        words: what is told between the address of the source and the sizes.
+        begins: where in the source (if channels have their own) and in the result its first channel
+            begins, in bytes.
+        words: what is told between these addresses and the sizes.
     """
 
     function: Any
-    begin: int
+    begins: tuple[int, int]
     words: tuple[int, ...]
 
 
@@ -139,7 +142,7 @@ class Constants:
     @cached_property
     def told(self) -> tuple[int, ...]:
         """What machine code is told behind what depends on sizes."""
-        return *[_both(*each) for each in (self.first, *self.shares)], *OF_LOGISTIC
+        return *[_both(*each) for each in (self.first, *self.shares)], *OF_POWERS
 
     @cached_property
     def _known(self) -> dict[tuple[Functions, Cover], tuple[_Head, ...] | None]:
@@ -162,10 +165,10 @@ class Constants:
                 return None
             left -= tile.blocks * count
             words = (
-                *(begin, weights + begin, bias + begin, count, cover.element, 4 * cover.channels),
+                *(weights + begin, bias + begin, count, cover.element, 4 * cover.channels),
                 *(all_ if left else last, slopes - bias),
             )
-            heads.append(_Head(function, begin if cover.is_own else 0, words))
+            heads.append(_Head(function, (begin if cover.is_own else 0, begin), words))
             begin += 4 * BLOCK * tile.blocks * count
         return tuple(heads)
 
@@ -319,36 +322,52 @@ def _kinds(count: int, size: int, taps: int, step: int, left_out: int, pad: int)
         None where a window has nothing to read.
     """
     gap = left_out + 1
-    first = min(-(-pad // step), count)
+
+    def read(start: int) -> tuple[int, int]:
+        """The elements of a window that are in the picture."""
+        return max(0, -(start // gap)), min(taps, -((start - size) // gap))
+
+    first = max(0, min(-(-pad // step), count))
     last = max(min((size - 1 - (taps - 1) * gap + pad) // step + 1, count), first)
     found = [(first, last - first, 0, taps)] if last > first else []
-    for place in (*range(first), *range(last, count)):
-        start = place * step - pad
-        found.append((place, 1, max(0, -(start // gap)), min(taps, -((start - size) // gap))))
+    for places in range(first), range(last, count):
+        for (begin, end), alike in itertools.groupby(
+            places, lambda place: read(place * step - pad)
+        ):
+            place, *others = alike
+            found.append((place, 1 + len(others), begin, end))
     if any(begin >= end for _, _, begin, end in found):
         return None
     elements = sum(n * (end - begin) for _, n, begin, end in found)
     return _Kinds(tuple(itertools.chain(*found)), len(found), elements)
 
 
-def code_of(made: Functions, given: TileCalls, constants: Constants) -> Code | None:
-    """Return code that is to be told addresses of a source and a result.
+def told_of(made: Functions, given: TileCalls, constants: Constants) -> list[Told] | None:
+    """Return calls that are to be told addresses of a source, of what is added, and of a result.
 
     Args:
         made: functions of tiles.
         given: what they are told.
-        constants: what they read besides.
+        constants: what they read besides, which has to live as long.
 
     Returns:
         None where there cannot be any.
     """
-    cover, first, sizes, kinds, _ = given
+    cover, first, sizes, kinds, _, at = given
     heads = constants.heads(made, cover)
     if heads is None:
         return None
     behind = *sizes, *constants.told, *kinds
-    told = [(function, (first + begin, *words, *behind)) for function, begin, words in heads]
-    return Code.of(told, constants)
+    return [
+        (function, (first + source, at + result, at + result, *words, *behind))
+        for function, (source, result), words in heads
+    ]
+
+
+def code_of(made: Functions, given: TileCalls, constants: Constants) -> Code | None:
+    """Return what `told_of` does as code."""
+    told = told_of(made, given, constants)
+    return None if told is None else Code.of(told, constants)
 
 
 def _address(array: Array) -> int:

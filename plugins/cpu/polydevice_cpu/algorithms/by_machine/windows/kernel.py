@@ -9,15 +9,15 @@ import struct
 from collections.abc import Sequence
 
 from polydevice_cpu.algorithms.by_machine.instructions import R10, R11, RAX, RDI, RSI, RSP
-from polydevice_cpu.algorithms.by_machine.window_places import (
+from polydevice_cpu.algorithms.by_machine.windows.places import (
     AT,
     GIVEN_AT,
     SIZES,
     SLOTS,
     WindowCode,
 )
-from polydevice_cpu.algorithms.by_machine.window_tiles import (
-    OF_LOGISTIC,
+from polydevice_cpu.algorithms.by_machine.windows.tiles import (
+    OF_POWERS,
     Function,
     Terms,
     Tile,
@@ -32,17 +32,18 @@ def kernel(tile: Tile, chain: Sequence[Function], *, terms: Terms, has_bias: boo
     """Return code that computes a tile of positions and channels at once.
 
     It takes the address of numbers, named in `SIZES`: the addresses of source (where the window of
-    the first position begins, in or before the picture), result, weights (a row of channels for
-    each element of a window) and bias; how many tiles of channels there are; bytes between two
-    elements of a window, and between two rows of weights; which elements of the last block there
-    are, as bits; the bytes from bias to slopes; how many pictures there are, and bytes from one to
-    the next in source, result and weights; how many kinds of rows there are, and of columns; bytes
-    from what is read for a row (column) to what is read for the next, and between these; bytes
-    between two lines of a window, and between two elements of a line; how many rows of weights a
-    line has, and how many belong to one of its elements. Behind them are floats: 1 and 0 (the least
-    number of all, where the largest is looked for), two for each function that follows, and
-    `OF_LOGISTIC`. Then kinds of rows, and of columns: the first one, how many there are, the
-    first line (element) of their windows that is in the picture, and the first behind it.
+    the first position begins, in or before the picture), of what is added to the result and lies
+    as that does, result, weights (a row of channels for each element of a window) and bias; how
+    many tiles of channels there are; bytes between two elements of a window, and between two rows
+    of weights; which elements of the last block there are, as bits; the bytes from bias to slopes;
+    how many pictures there are, and bytes from one to the next in source, result and weights; how
+    many kinds of rows there are, and of columns; bytes from what is read for a row (column) to what
+    is read for the next, and between these; bytes between two lines of a window, and between two
+    elements of a line; how many rows of weights a line has, and how many belong to one of its
+    elements. Behind them are floats: 1 and 0 (the least number of all, where the largest is looked
+    for), two for each function that follows, and `OF_POWERS`. Then kinds of rows, and of columns:
+    the first one, how many there are, the first line (element) of their windows that is in the
+    picture, and the first behind it.
 
     Args:
         tile: how much.
@@ -59,7 +60,7 @@ def kernel(tile: Tile, chain: Sequence[Function], *, terms: Terms, has_bias: boo
         code.copy(AT[slot], RDI, GIVEN_AT[name])
     next_picture = len(code.text)
     code.load(RDI, RSP, AT["given"])
-    first_kind = len(SIZES) + 1 + len(chain) + len(OF_LOGISTIC)
+    first_kind = len(SIZES) + 1 + len(chain) + len(OF_POWERS)
     code.raw("488d87")  # rax = rdi + …
     code.text += struct.pack("<i", 8 * first_kind)
     code.store(RAX, RSP, AT["row"])

@@ -35,7 +35,7 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
     SUB,
     Instructions,
 )
-from polydevice_cpu.algorithms.by_machine.window_places import AT, GIVEN_AT, SIZES, WindowCode
+from polydevice_cpu.algorithms.by_machine.windows.places import AT, GIVEN_AT, SIZES, WindowCode
 
 BLOCK = 16
 """Channels of a vector."""
@@ -59,6 +59,12 @@ class Function(Enum):
     LINEAR = "linear"
     HARDSWISH = "hardswish"
     RELU = "relu"
+    LEAKY = "leaky relu"
+    """Of a slope, and 0."""
+    ELU = "elu"
+    """Of what e^x - 1 is multiplied by, and 0."""
+    GELU = "gelu"
+    """With the error function."""
     PRELU = "prelu"
     """Of a slope for each channel."""
     QUOTIENT = "quotient"
@@ -67,18 +73,23 @@ class Function(Enum):
     """Of a share of which the logistic function is taken."""
     SUM = "sum"
     """With what the result has held, so that nothing may be computed twice."""
+    ADD = "add"
+    """With what lies elsewhere as the result does."""
 
 
-_LOGISTIC = (
+_NUMBERS = (
     *("sign", "least", "most", "log2(e)", "half", "log(2)", "one", "bias of exponents"),
     *("x^5", "x^4", "x^3", "x^2", "x", "two"),
+    *("of |x|", "t^5", "t^4", "t^3", "t^2", "t"),
 )
 _AS_BITS = (
     *(0x80000000, 0xC2AEAC50, 0x42B17218, 0x3FB8AA3B, 0x3F000000, 0x3F317218, 0x3F800000, 0x7F),
     *(0x3C07CFCE, 0x3D2B9D0D, 0x3E2AAD40, 0x3EFFFEE3, 0x3F7FFFFB, 0x40000000),
+    *(0x3E6D3388, 0x3F87DC22, 0xBFBA00E3, 0x3FB5F0E3, 0xBE91A98E, 0x3E827906),
 )
-OF_LOGISTIC = struct.unpack("<7q", struct.pack("<14I", *_AS_BITS))
-"""Numbers that logistic functions need, two of 4 bytes each; a polynomial for powers of e."""
+OF_POWERS = struct.unpack("<10q", struct.pack("<20I", *_AS_BITS))
+"""Numbers that functions of powers of e need, two of 4 bytes each: a polynomial for these, and one
+for the error function (Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26)."""
 
 
 class Tile(NamedTuple):
@@ -93,9 +104,10 @@ class Tile(NamedTuple):
     width: int
 
 
-_THERE, _NEGATIVE, _TINY = 1, 2, 3
-"""Masks: which channels of the last block there are, where a sum is not above 0 (or is not below),
-and where a power is too small."""
+_THERE, _NOT_ABOVE, _TINY = 1, 2, 3
+_NOT_NEGATIVE = _NOT_ABOVE
+"""Masks: which channels of the last block there are, where a sum is not above 0, where a power is
+too small, and where a sum has no sign."""
 
 _ZERO, _ONE, _SHARE, _MOVED, _FACTOR, _COPY, _LEAST = 31, 30, 29, 28, 27, 26, 25
 _FACTORS, _SPREADS = range(24, 30), (30, 31)
@@ -281,25 +293,16 @@ def _append(
         code: where to.
         sums: vectors.
         function: which.
-        places: of its two numbers, and of `OF_LOGISTIC`, in numbers of 4 bytes.
+        places: of its two numbers, and of `OF_POWERS`, in numbers of 4 bytes.
         where: number and mask of the block of channels.
     """
-    own, of_logistic = places
-    if function is Function.SUM:
-        code.load(RBP, RSP, AT["apart"])
-        code.scaled(R14, RBP, RBP, 2)
-        code.move(R8, RCX)
-        append = partial(_append_held, code, sums, where)
-        _at_positions(code, len(sums), R8, RBP, R14, append)
+    own, of_powers = places
+    if function in {Function.SUM, Function.ADD}:
+        _append_tensor(code, sums, function, where)
         return
-    if function in {Function.LOGISTIC, Function.SWISH}:
+    if function in {Function.LOGISTIC, Function.SWISH, Function.ELU, Function.GELU}:
         for sum_ in sums:
-            if function is Function.SWISH:
-                code.vector(LOAD, _MOVED, 0, sum_, is_memory=False)
-                code.vector(MUL, sum_, sum_, RDI, behind=own, is_one=True)
-            _append_logistic(code, sum_, of_logistic)
-            if function is Function.SWISH:
-                code.of_vectors(MUL, sum_, sum_, _MOVED)
+            _append_of_powers(code, sum_, function, own, of_powers)
         return
     code.clear(_ZERO)
     if function is Function.PRELU:
@@ -316,9 +319,9 @@ def _append(
             code.of_vectors(MAX, sum_, sum_, _ZERO)
         elif function is Function.QUOTIENT:
             code.of_vectors(DIVIDE, sum_, sum_, _SHARE)
-        elif function is Function.PRELU:
-            code.not_above(_NEGATIVE, sum_, _ZERO)  # 0 times a slope below 0 is -0, as oneDNN's is
-            code.vector(MUL, sum_, sum_, _SHARE, is_memory=False, mask=_NEGATIVE)
+        elif function in {Function.PRELU, Function.LEAKY}:
+            code.not_above(_NOT_ABOVE, sum_, _ZERO)  # 0 times a slope below 0 is -0, as oneDNN's
+            code.vector(MUL, sum_, sum_, _SHARE, is_memory=False, mask=_NOT_ABOVE)
         else:
             code.of_vectors(MUL, _COPY, sum_, _SHARE)
             code.of_vectors(ADD, _COPY, _COPY, _MOVED)
@@ -327,15 +330,86 @@ def _append(
             code.of_vectors(MUL, sum_, _COPY, sum_)
 
 
-def _append_held(
-    code: Instructions, sums: Sequence[int], where: tuple[int, int], number: int, *place: int
+def _append_tensor(
+    code: Instructions, sums: Sequence[int], function: Function, where: tuple[int, int]
 ) -> None:
+    """Add what the result has held, or what lies elsewhere as the result does."""
+    code.load(RBP, RSP, AT["apart"])
+    code.scaled(R14, RBP, RBP, 2)
+    code.move(R8, RCX)
+    if function is Function.ADD:
+        code.add(R8, RDI, GIVEN_AT["other"])
+        code.subtract(R8, RDI, GIVEN_AT["result"])
     block, mask = where
-    code.vector(ADD, sums[number], sums[number], *place, behind=block, mask=mask)
+
+    def append(number: int, *place: int) -> None:
+        code.vector(ADD, sums[number], sums[number], *place, behind=block, mask=mask)
+
+    _at_positions(code, len(sums), R8, RBP, R14, append)
 
 
-def _append_logistic(code: Instructions, sum_: int, place: int) -> None:
-    """Compute 1 / (1 + exp(-x)), by powers of e below 1, in the steps in which oneDNN does."""
+def _append_of_powers(
+    code: Instructions, sum_: int, function: Function, own: int, place: int
+) -> None:
+    """Compute a function of powers of e below 1: all but GELU in the steps in which oneDNN does."""
+
+    def one(opcode: int, register: int, first: int) -> None:
+        behind = place + _NUMBERS.index("one")
+        code.vector(opcode, register, first, RDI, behind=behind, is_one=True)
+
+    if function is Function.GELU:
+        _append_gelu(code, sum_, place)
+        return
+    if function is not Function.LOGISTIC:
+        code.vector(LOAD, _MOVED, 0, sum_, is_memory=False)
+    if function is Function.SWISH:
+        code.vector(MUL, sum_, sum_, RDI, behind=own, is_one=True)
+    _append_power(code, sum_, place)
+    if function is Function.ELU:
+        one(SUB, sum_, sum_)
+        code.vector(MUL, sum_, sum_, RDI, behind=own, is_one=True)
+        code.vector(STORE, _MOVED, 0, sum_, is_memory=False, mask=_NOT_NEGATIVE)
+        return
+    one(ADD, _COPY, sum_)
+    code.of_vectors(DIVIDE, sum_, sum_, _COPY)
+    code.spread(_COPY, RDI, behind=place + _NUMBERS.index("one"))
+    code.vector(SUB, sum_, _COPY, sum_, is_memory=False, mask=_NOT_NEGATIVE)
+    if function is Function.SWISH:
+        code.of_vectors(MUL, sum_, sum_, _MOVED)
+
+
+def _append_gelu(code: Instructions, sum_: int, place: int) -> None:
+    """Compute x / 2 times 1 + erf(x / sqrt(2)), which below 0 is no difference."""
+
+    def at(name: str) -> int:
+        return place + _NUMBERS.index(name)
+
+    code.vector(LOAD, _MOVED, 0, sum_, is_memory=False)
+    code.of_vectors(MUL, sum_, sum_, sum_)
+    code.vector(MUL, sum_, sum_, RDI, behind=at("half"), is_one=True)
+    _append_power(code, sum_, place)
+    code.clear(_ZERO)
+    code.of_vectors(SUB, _SHARE, _ZERO, _MOVED)
+    code.of_vectors(MAX, _SHARE, _SHARE, _MOVED)
+    code.spread(_ONE, RDI, behind=at("of |x|"))
+    multiplied = partial(code.vector, 0xA8, kind=2, prefix=1, is_one=True)
+    multiplied(_SHARE, _ONE, RDI, behind=at("one"))
+    code.spread(_ONE, RDI, behind=at("one"))
+    code.of_vectors(DIVIDE, _SHARE, _ONE, _SHARE)
+    code.spread(_COPY, RDI, behind=at("t^5"))
+    for name in ("t^4", "t^3", "t^2", "t"):
+        multiplied(_COPY, _SHARE, RDI, behind=at(name))
+    code.of_vectors(MUL, _COPY, _COPY, _SHARE)
+    code.of_vectors(MUL, sum_, sum_, _COPY)
+    code.vector(0x27, _NOT_NEGATIVE, _MOVED, RDI, behind=at("sign"), kind=2, prefix=2, is_one=True)
+    code.spread(_COPY, RDI, behind=at("two"))
+    code.vector(SUB, sum_, _COPY, sum_, is_memory=False, mask=_NOT_NEGATIVE)
+    code.of_vectors(MUL, sum_, sum_, _MOVED)
+    code.vector(MUL, sum_, sum_, RDI, behind=at("half"), is_one=True)
+
+
+def _append_power(code: Instructions, sum_: int, place: int) -> None:
+    """Compute exp(-abs(x)), and a mask of where x is not negative."""
 
     def number(
         opcode: int,
@@ -345,12 +419,12 @@ def _append_logistic(code: Instructions, sum_: int, place: int) -> None:
         kind: int = 1,
         prefix: int = 0,
     ) -> None:
-        behind, other = place + _LOGISTIC.index(name), register if first is None else first
+        behind, other = place + _NUMBERS.index(name), register if first is None else first
         vector = partial(code.vector, kind=kind, prefix=prefix, is_one=True)
         vector(opcode, register, other, RDI, behind=behind)
 
     rest, power = _COPY, _FACTOR
-    number(0x27, _NEGATIVE, "sign", first=sum_, kind=2, prefix=2)  # where it is not
+    number(0x27, _NOT_NEGATIVE, "sign", first=sum_, kind=2, prefix=2)
     number(0xEB, sum_, "sign", prefix=1)
     number(0xC2, _TINY, "least", first=sum_)
     code.text.append(1)  # below
@@ -370,12 +444,8 @@ def _append_logistic(code: Instructions, sum_: int, place: int) -> None:
     code.vector(0x72, 6, power, power, prefix=1, is_memory=False)
     code.text.append(23)
     code.vector(0xEF, power, power, power, prefix=1, is_memory=False, mask=_TINY)
-    code.spread(sum_, RDI, behind=place + _LOGISTIC.index("x^5"))
+    code.spread(sum_, RDI, behind=place + _NUMBERS.index("x^5"))
     for name in ("x^4", "x^3", "x^2", "x", "one"):
         number(0xA8, sum_, name, first=rest, kind=2, prefix=1)  # sum = sum * rest + number
     code.of_vectors(MUL, sum_, sum_, power)
     number(MUL, sum_, "two")
-    number(ADD, rest, "one", first=sum_)
-    code.of_vectors(DIVIDE, sum_, sum_, rest)
-    code.spread(rest, RDI, behind=place + _LOGISTIC.index("one"))
-    code.vector(SUB, sum_, rest, sum_, is_memory=False, mask=_NEGATIVE)

@@ -1,0 +1,1 @@
+"""Machine code for windows of pictures: convolutions and pools, of any size."""

@@ -1,0 +1,79 @@
+"""What follows a convolution in the same step, as machine code computes it."""
+
+from __future__ import annotations
+
+from polydevice.symbolic_size import Number, is_symbolic
+from polydevice_cpu.algorithms.by_machine.windows.tiles import LONGEST, Function
+from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, PostOp, Prelu, Sum
+from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType
+from polydevice_cpu.onednn.descriptor import Descriptor, is_open
+from polydevice_cpu.onednn.primitive import Argument, SymbolicPrimitive
+
+_Link = tuple[Function, float, float]
+
+ONE_SLOPE_PER_CHANNEL, _SUMS = Prelu(2), (Sum(), Sum(1.0, DataType.F32))
+
+AS_ONEDNN = frozenset(Function) - {Function.GELU}
+"""What is the same to the bit as oneDNN's."""
+
+_FUNCTIONS = {
+    Algorithm.LINEAR: Function.LINEAR,
+    Algorithm.HARD_SWISH: Function.HARDSWISH,
+    Algorithm.RELU: Function.RELU,
+    Algorithm.LOGISTIC: Function.LOGISTIC,
+    Algorithm.SWISH: Function.SWISH,
+    Algorithm.ELU: Function.ELU,
+    Algorithm.GELU_ERF: Function.GELU,
+}
+
+
+def links(attributes: Attributes, result: Argument) -> tuple[_Link, ...] | None:
+    """What follows; None where there is no code for it."""
+    made = [_link(each, result) for each in attributes.post_ops]
+    found = tuple(each for each in made if each is not None)
+    functions = [function for function, *_ in found]
+    are_single = all(functions.count(each) < 2 for each in (Function.PRELU, Function.ADD))
+    return found if are_single and len(found) == len(made) <= LONGEST else None
+
+
+def _link(post_op: PostOp, result: Argument) -> _Link | None:
+    if post_op == ONE_SLOPE_PER_CHANNEL:
+        return Function.PRELU, 0.0, 0.0
+    if post_op in _SUMS:
+        return Function.SUM, 0.0, 0.0
+    if isinstance(post_op, Binary) and post_op.algorithm == Algorithm.BINARY_ADD:
+        return (Function.ADD, 0.0, 0.0) if _lies_as(post_op.operand, result) else None
+    if not isinstance(post_op, Eltwise) or post_op.algorithm not in _FUNCTIONS:
+        return None
+    function = _FUNCTIONS[post_op.algorithm]
+    if function is Function.RELU and post_op.alpha != 0:
+        return Function.LEAKY, post_op.alpha, 0.0
+    return function, post_op.alpha, post_op.beta
+
+
+def _lies_as(layout: Descriptor, result: Argument) -> bool:
+    """Whether a layout is that of the result for all sizes."""
+    if not is_open(layout) or not is_open(result):
+        return False
+    assert layout.strides is not None
+    assert result.strides is not None
+    pairs = zip((*layout.shape, *layout.strides), (*result.shape, *result.strides), strict=False)
+    alike = all(one is other or (is_known(one, other) and one == other) for one, other in pairs)
+    return alike and len(layout.shape) == len(result.shape)
+
+
+def is_known(*sizes: Number) -> bool:
+    """Whether none of these sizes is a formula."""
+    return not any(map(is_symbolic, sizes))
+
+
+def inputs_of(given: SymbolicPrimitive) -> tuple[int, int]:
+    """Return what a primitive that `may_be_by_machine` reads: its source, and what is added.
+
+    By index on execution; the source once more where there is nothing to add.
+    """
+    attributes = next(each for each in given.arguments if isinstance(each, Attributes))
+    for number, post_op in enumerate(attributes.post_ops):
+        if isinstance(post_op, Binary):
+            return Arg.SRC, Arg.ATTR_POST_OP * (number + 1) | Arg.SRC_1
+    return Arg.SRC, Arg.SRC
