@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from polydevice_cpu.algorithms.by_machine import matrix_code
-from polydevice_cpu.algorithms.by_machine.code import Code
+from polydevice_cpu.algorithms.by_machine.code import Code, may_share
 from polydevice_cpu.algorithms.by_machine.matrices import MOST_TERMS, Seen, products
 from polydevice_cpu.algorithms.by_machine.matrix_code import LONGEST, ROWS, Columns, Function, Scope
 from polydevice_cpu.onednn import openmp
@@ -19,6 +19,7 @@ from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.engine import MemoryObject, address_of, engine
 from polydevice_cpu.onednn.primitive import Primitive, run_once
 from polydevice_cpu.plan import settling
+from polydevice_cpu.plan.filling.by_machine import products as by_machine
 from polydevice_cpu.plan.step import CodeStep
 from tests.cpu import models
 from tests.cpu.loading import image, load, wait_for_settling
@@ -341,15 +342,24 @@ def test_requests_with_other_shapes_at_once(core):
     assert not failed
 
 
-def test_several_threads_are_onednns(core):
+@pytest.mark.parametrize("few", [0, by_machine.FEW_PRODUCTS])
+def test_several_threads_share_the_work(core, monkeypatch, few):
+    monkeypatch.setattr(settling, "RUNS", 3)
+    monkeypatch.setattr(by_machine, "FEW_PRODUCTS", few)
     model = attention()
     executable = load(core, model, CPU_THREADS_NUM="2")
-    request = executable.create_infer_request()
-    for number, sizes in enumerate([(3, 120), (4, 121), (4, 140), (5, 141), (4, 129)]):
+    request, seen = executable.create_infer_request(), 0
+    for number, sizes in enumerate([(3, 120), (4, 121), (4, 140), (5, 141), (4, 129), (1, 90)]):
         inputs = given(number, False, *sizes)
-        assert_right(model, inputs, request.infer(inputs)["y"])
-        assert not codes(executable)
-    assert executable.compiled.templates.filled
+        got = request.infer(inputs)["y"].copy()
+        assert_right(model, inputs, got)
+        if codes(executable):
+            seen += 1
+            for _ in range(settling.RUNS):
+                np.testing.assert_array_equal(request.infer(inputs)["y"], got)
+            wait_for_settling()
+            np.testing.assert_array_equal(request.infer(inputs)["y"], got)
+    assert seen >= 3 or not may_share()
 
 
 def test_without_machine_code(core, monkeypatch):

@@ -7,8 +7,12 @@ import threading
 import numpy as np
 import pytest
 
+from polydevice_cpu.algorithms.by_machine.code import Code, may_share
 from polydevice_cpu.algorithms.by_machine.windows import sums
+from polydevice_cpu.algorithms.by_machine.windows.tiles import Function, Terms
+from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.plan import settling
+from polydevice_cpu.plan.filling.by_machine import windows
 from tests.cpu import models
 from tests.cpu.loading import asked_from_now, image, load, wait_for_settling
 from tests.cpu.machine_code import by_machine_code, with_avx512
@@ -40,6 +44,7 @@ def picture(channels=16, classes=10):
     return models.build(nodes, {"x": ["n", 3, "h", "w"]}, ["y"], weights)
 
 
+ONE_BY_ONE = sums.Windows((1, 1), (1, 1), (0, 0), (0, 0), is_depthwise=False)
 SIZES = [(20, 31), (33, 18), (45, 62), (9, 70), (52, 27), (64, 64)]
 
 
@@ -121,17 +126,55 @@ def test_what_there_is_no_code_for(core, case):
     assert executable.compiled.templates.filled
 
 
-def test_several_threads_are_onednns(core):
+@pytest.mark.skipif(not may_share(), reason="this oneDNN has no OpenMP whose threads share work")
+@pytest.mark.parametrize("few_ns", [0.0, sums.FEW_NS])
+def test_several_threads_share_the_work(core, monkeypatch, few_ns):
+    monkeypatch.setattr(settling, "RUNS", 3)
+    monkeypatch.setattr(sums, "FEW_NS", few_ns)
     model = picture()
     executable = load(core, model, CPU_THREADS_NUM=2)
-    request = executable.create_infer_request()
+    request, seen = executable.create_infer_request(), 0
     for number, (height, width) in enumerate(SIZES):
         x = image(number, 4, 3, 3 * height, 3 * width)
         (wanted,) = models.answer(model, {"x": x})
-        got = request.infer({"x": x})["y"]
+        got = request.infer({"x": x})["y"].copy()
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+        if by_machine_code(executable):
+            seen += 1
+            for _ in range(settling.RUNS):
+                np.testing.assert_array_equal(request.infer({"x": x})["y"], got)
+            wait_for_settling()
+            np.testing.assert_array_equal(request.infer({"x": x})["y"], got)
+            assert not by_machine_code(executable)
+    assert seen >= 3
+
+
+def test_without_threads_that_share_work_several_are_onednns(core, monkeypatch):
+    monkeypatch.setattr(windows, "may_share", lambda: False)
+    executable = load(core, picture(), CPU_THREADS_NUM=2)
+    request = executable.create_infer_request()
+    for number, (height, width) in enumerate(SIZES):
+        request.infer({"x": image(number, 4, 3, 3 * height, 3 * width)})
         assert not by_machine_code(executable)
     assert executable.compiled.templates.filled
+
+
+def test_each_call_is_shared_by_one_thread_or_another():
+    """Whatever threads there are, each part of the work is done once."""
+    rows = np.zeros((64, 16), np.float32)
+    made = sums.Functions([Function.SUM], terms=Terms.ALL_CHANNELS, has_bias=False)
+    constants = sums.Constants(np.eye(16, dtype=np.float32), None, None, [(0.0, 0.0)])
+    told = sums.arguments((1, 16, 64, 1), (1, 16, 64, 1), ONE_BY_ONE)
+    parts = [sums.told_of(made, part, constants)[0] for part in told.parts(40)]
+    assert len(parts) == 32  # of two rows each
+    source = image(1, 64, 16)
+    for threads in (1, 2, 3, 7):
+        code = Code.shared(parts, threads, constants)
+        call = code.bound([address_of(each) for each in (source, source, rows)])
+        rows[...] = 0
+        for count in range(1, 30):
+            assert call() == 0
+            np.testing.assert_allclose(rows, count * source, rtol=1e-5)
 
 
 def test_onednn_is_asked_for_no_convolution_then(core, monkeypatch):

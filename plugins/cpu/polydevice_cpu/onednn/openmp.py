@@ -139,6 +139,16 @@ def _parallel_function() -> Callable[..., None] | None:
     return parallel
 
 
+@lru_cache(maxsize=1)
+def parallel_address() -> int | None:
+    """Return where OpenMP's function begins that calls another one in several threads.
+
+    It takes that function's address, what that is told, how many threads, and 0.
+    """
+    parallel = _parallel_function()
+    return None if parallel is None else c.cast(parallel, c.c_void_p).value  # type: ignore[arg-type]
+
+
 def _allow(cores: set[int]) -> bool:
     """Let the calling thread run on these cores alone; False where the system does not."""
     try:

@@ -6,13 +6,42 @@ from array import array
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from polydevice.processor.machine_code import CALL, Calls, calls_at
+from polydevice.processor.machine_code import CALL, Calls, calls_at, function_of
+from polydevice_cpu.onednn.openmp import parallel_address
 
 Told = tuple[Any, "bytes | tuple[int, ...]"]
 """A function, and what it is told the address of, as bytes or numbers of 8 bytes: first there is
 room of 8 bytes for each address, which holds what is added to that, most often 0."""
 
+PARTS = 2
+"""How many parts of its work each thread takes, about, as others may have its core meanwhile."""
+
 _PER_CALL = CALL.itemsize // 8
+
+# size_t share(block* rdi): {GOMP_parallel, claim, threads, how many calls, the next one, calls}
+_SHARE = bytes.fromhex(
+    "f30f1efa53"  # endbr64; push rbx
+    "4889fb48c7432000000000"  # mov rbx, rdi; mov qword [rbx+32], 0
+    "488b7b084889de8b531031c9"  # mov rdi, [rbx+8]; mov rsi, rbx; mov edx, [rbx+16]; xor ecx, ecx
+    "ff1331c05bc3"  # call [rbx]; xor eax, eax; pop rbx; ret
+)
+
+# void claim(block* rdi): calls one after the other, as long as there is one that nobody took
+_CLAIM = bytes.fromhex(
+    "f30f1efa534889fb"  # endbr64; push rbx; mov rbx, rdi
+    "b801000000f0480fc14320"  # next: mov eax, 1; lock xadd [rbx+32], rax
+    "483b43187310"  # cmp rax, [rbx+24]; jae end
+    "486bc02848034328"  # imul rax, rax, 40; add rax, [rbx+40]
+    "488b7808ff10ebdf"  # mov rdi, [rax+8]; call [rax]; jmp next
+    "5bc3"  # end: pop rbx; ret
+)
+_BLOCK = 6
+"""Numbers of what `_SHARE` is told."""
+
+
+def may_share() -> bool:
+    """Whether several threads may have a part of the calls each."""
+    return parallel_address() is not None and None not in map(function_of, (_SHARE, _CLAIM))
 
 
 class Code(NamedTuple):
@@ -20,41 +49,66 @@ class Code(NamedTuple):
 
     Attributes:
         numbers: calls as of type `CALL`, and behind them what each function is told.
-        starts: where that begins, of each.
+        starts: where that begins, of each that is told addresses.
+        pointers: (number, what it points to): places in the numbers.
+        size: how many calls there are; each may be shared by threads.
         kept: what code reads besides.
     """
 
     numbers: array[int]
     starts: tuple[int, ...]
+    pointers: tuple[tuple[int, int], ...]
+    size: int
     kept: object = None
 
     @classmethod
     def of(cls, told: Sequence[Told], kept: object = None) -> Code:
         """Return calls one after the other."""
-        found = array("q")
-        for function, _ in told:
-            found.extend((function.address, 0, 0, 0, 0))
-        starts = []
-        for _, numbers in told:
-            starts.append(len(found))
-            if isinstance(numbers, tuple):
-                found.extend(numbers)
-            else:
-                found.frombytes(numbers + bytes(-len(numbers) % 8))
-        return cls(found, tuple(starts), kept)
+        found, starts = _laid(array("q"), told)
+        pointers = [(_PER_CALL * number + 1, start) for number, start in enumerate(starts)]
+        return cls(found, tuple(starts), tuple(pointers), len(starts), kept)
+
+    @classmethod
+    def shared(cls, told: Sequence[Told], threads: int, kept: object = None) -> Code:
+        """Return calls in any order, which threads share; where they `may_share` them."""
+        share, claim = function_of(_SHARE), function_of(_CLAIM)
+        assert share is not None
+        assert claim is not None
+        block = parallel_address() or 0, claim.address, threads, len(told), 0, 0
+        found = array("q", (share.address, 0, 0, 0, 0, *block))
+        calls = len(found)
+        found, starts = _laid(found, told)
+        pointers = [(calls + _PER_CALL * number + 1, at) for number, at in enumerate(starts)]
+        pointers += (1, _PER_CALL), (_PER_CALL + _BLOCK - 1, calls)
+        return cls(found, tuple(starts), tuple(pointers), 1, kept)
 
     def bound(self, addresses: Sequence[int]) -> CodeCall:
         """Return a call on memory at these addresses."""
         numbers = self.numbers[:]
         begin, _ = numbers.buffer_info()
-        for number, start in enumerate(self.starts):
-            numbers[_PER_CALL * number + 1] = begin + 8 * start
+        for number, place in self.pointers:
+            numbers[number] = begin + 8 * place
+        for start in self.starts:
             for place, address in enumerate(addresses, start):
                 numbers[place] += address
-        call = calls_at(begin, len(self.starts), CodeCall)
+        call = calls_at(begin, self.size, CodeCall)
         assert call is not None  # there is the code that it calls
         call.code, call.numbers = self, numbers
         return call
+
+
+def _laid(found: array[int], told: Sequence[Told]) -> tuple[array[int], list[int]]:
+    """Calls behind what there is, and what they are told; and where that begins, of each."""
+    for function, _ in told:
+        found.extend((function.address, 0, 0, 0, 0))
+    starts = []
+    for _, numbers in told:
+        starts.append(len(found))
+        if isinstance(numbers, tuple):
+            found.extend(numbers)
+        else:
+            found.frombytes(numbers + bytes(-len(numbers) % 8))
+    return found, starts
 
 
 class CodeCall(Calls):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
-from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -50,6 +50,7 @@ def products(
     second: Seen,
     result: Seen,
     functions: tuple[tuple[Function, Seen | tuple[float, float]], ...],
+    parts: int = 1,
 ) -> tuple[Told, ...] | None:
     """Return calls that multiply matrices; None where there is no code for them.
 
@@ -58,6 +59,7 @@ def products(
         second: [.., .., terms, columns].
         result: [.., .., rows, columns].
         functions: what follows, with how the operand lies, or two constants.
+        parts: up to so many calls compute some of the matrices each.
     """
     rows, columns = result.shape[2:]
     terms = first.shape[3]
@@ -91,10 +93,26 @@ def products(
         code = _function(width, how, tuple(links))
         if code is None:
             return None
-        sides = [first, second, *others, result]
-        told = _numbers(sides, links, constants, width, start, count, how)
-        found.append((code, array("q", [0] * len(sides) + [*told]).tobytes()))
+        for sides, behind in _shares([first, second, *others, result], parts):
+            told = _numbers(sides, links, constants, width, start, count, how)
+            found.append((code, (*behind, *told)))
     return tuple(found)
+
+
+def _shares(sides: Sequence[Seen], parts: int) -> Iterator[tuple[Sequence[Seen], Sequence[int]]]:
+    """Yield up to so many parts of the matrices, and how many bytes they lie behind the first."""
+    axis = 0 if sides[-1].shape[0] > sides[-1].shape[1] else 1
+    matrices = sides[-1].shape[axis]
+    ends = [matrices * number // min(parts, matrices) for number in range(min(parts, matrices) + 1)]
+    for start, end in itertools.pairwise(ends):
+        own, behind = [], []
+        for shape, strides in sides:
+            are_many = shape[axis] > 1
+            sizes = [*shape]
+            sizes[axis] = end - start if are_many else 1
+            own.append(Seen(tuple(sizes), strides))
+            behind.append(4 * start * strides[axis] if are_many else 0)
+        yield own, behind
 
 
 @lru_cache(maxsize=256)

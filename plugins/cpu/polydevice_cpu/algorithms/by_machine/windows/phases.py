@@ -12,15 +12,15 @@ from typing import NamedTuple
 import numpy as np
 
 from polydevice.dtype import Array
-from polydevice_cpu.algorithms.by_machine.code import Code, Told
+from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.algorithms.by_machine.windows.sums import (
     Constants,
     Functions,
     Measures,
     Shape,
     Windows,
+    code_of_all,
     cover_of,
-    told_of,
 )
 
 
@@ -62,7 +62,7 @@ def phases(weights: Array, step: int, pad: int, others: Constants) -> list[Phase
 
 
 def code_of_phases(
-    made: Functions, given: Sequence[Phase], source: Shape, result: Shape
+    made: Functions, given: Sequence[Phase], source: Shape, result: Shape, threads: int = 1
 ) -> Code | None:
     """Return code that is to be told addresses of a source, of what is added, and of a result.
 
@@ -71,13 +71,14 @@ def code_of_phases(
         given: all phases.
         source: [N, C, W], whose channels lie next to each other.
         result: likewise.
+        threads: how many share the work.
 
     Returns:
         None where there cannot be any, or a window has nothing to read.
     """
     pictures, read, width = source
     _, channels, wide = result
-    written, step, told = 4 * channels, len(given), list[Told]()
+    written, step, found = 4 * channels, len(given), []
     for first, pad, constants in given[:wide]:
         assert constants.weights is not None
         windows = Windows((len(constants.weights), 1), (1, 1), (0, 0), (pad, 0), is_depthwise=False)
@@ -87,8 +88,7 @@ def code_of_phases(
         before[2], behind[1] = wide * written, step * written
         measures = measures._replace(before=tuple(before), behind=tuple(behind))
         calls = measures.told(cover_of(read, channels, windows))
-        each = calls and told_of(made, calls._replace(at=first * written), constants)
-        if each is None:
+        if calls is None:
             return None
-        told += each
-    return Code.of(told, given)
+        found.append((made, calls._replace(at=first * written), constants))
+    return code_of_all(found, threads)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
-from polydevice_cpu.algorithms.by_machine.code import Code, Told
+from polydevice_cpu.algorithms.by_machine.code import PARTS, Code, Told
 from polydevice_cpu.algorithms.by_machine.windows.kernel import kernel
 from polydevice_cpu.algorithms.by_machine.windows.tiles import (
     BLOCK,
@@ -36,6 +36,10 @@ SLOWEST = 8
 """Fewer positions take as long: each sum waits for the one before."""
 
 Shape = tuple[int, ...]
+
+_Kind = tuple[int, int, int, int]
+_NUMBERS = 4
+"""Numbers of a kind."""
 
 
 class Windows(NamedTuple):
@@ -86,24 +90,74 @@ class Cover(NamedTuple):
         return [(tile, count) for tile, count in tiles if tile.blocks * count]
 
 
+class Kinds(NamedTuple):
+    """What there is of rows or columns of a result.
+
+    Attributes:
+        numbers: the first place, how many there are, the first element of their windows that is in
+            the picture, and the first behind it; for each kind.
+        size: how many kinds.
+        elements: of the windows of all places, as far as they are in the picture.
+    """
+
+    numbers: tuple[int, ...]
+    size: int
+    elements: int
+
+    @classmethod
+    def of(cls, found: Sequence[_Kind]) -> Kinds:
+        """Return kinds of places."""
+        elements = sum(n * (end - begin) for _, n, begin, end in found)
+        return cls(tuple(itertools.chain(*found)), len(found), elements)
+
+    def parts(self, most: int) -> list[Kinds]:
+        """Return up to so many parts of the places, of about as many elements each."""
+        each, found = -(-self.elements // most), list[list[_Kind]]()
+        left = 0
+        for at in range(0, len(self.numbers), _NUMBERS):
+            place, count, begin, end = self.numbers[at : at + _NUMBERS]
+            while count:
+                if left <= 0:
+                    found.append([])
+                    left = each
+                taken = min(count, -(-left // (end - begin)))
+                found[-1].append((place, taken, begin, end))
+                left -= taken * (end - begin)
+                place, count = place + taken, count - taken
+        return [Kinds.of(part) for part in found]
+
+
 class TileCalls(NamedTuple):
     """What machine code is told of some sizes; see `kernel`.
 
     Attributes:
         cover: what it computes.
         first: where the window of the first position begins, in bytes.
-        sizes: what is told of sizes.
-        kinds: of rows and columns.
+        before, behind: what is told of sizes before numbers of kinds, and behind them.
+        rows, columns: what there is of these.
         steps: how many vectors are computed for each element of each window, about.
         at: where the first position of the result lies, in bytes.
     """
 
     cover: Cover
     first: int
-    sizes: tuple[int, ...]
-    kinds: tuple[int, ...]
+    before: tuple[int, ...]
+    behind: tuple[int, ...]
+    rows: Kinds
+    columns: Kinds
     steps: int
     at: int = 0
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """What machine code is told of sizes."""
+        return *self.before, self.rows.size, self.columns.size, *self.behind
+
+    def parts(self, most: int) -> list[TileCalls]:
+        """Return what computes up to so many parts of the rows, or of columns if they are more."""
+        if sum(self.rows.numbers[1::_NUMBERS]) >= sum(self.columns.numbers[1::_NUMBERS]):
+            return [self._replace(rows=part) for part in self.rows.parts(most)]
+        return [self._replace(columns=part) for part in self.columns.parts(most)]
 
 
 class _Head(NamedTuple):
@@ -177,6 +231,9 @@ def _both(first: float, second: float) -> int:
     """Two numbers of 4 bytes as one of 8."""
     return int.from_bytes(struct.pack("<ff", first, second), "little", signed=True)
 
+
+FEW_NS = 15_000.0
+"""What takes less time is not shared: to begin and to end takes threads 3 us."""
 
 STEP_NS = 0.19
 """How long a step takes: 0.13 for two blocks of 12 positions at best."""
@@ -255,8 +312,7 @@ class Measures(NamedTuple):
         steps = self.work * rows.elements * columns.elements
         if positions < SLOWEST:
             steps *= max(SLOWEST // (positions * (OF_ONE if cover.is_own else 2)), 1)
-        sizes = *self.before, rows.size, columns.size, *self.behind
-        return TileCalls(cover, self.first, sizes, rows.numbers + columns.numbers, steps)
+        return TileCalls(cover, self.first, self.before, self.behind, rows, columns, steps)
 
 
 def cover_of(given: int, channels: int, windows: Windows) -> Cover:
@@ -290,32 +346,16 @@ def of_rows(rows: int, weights: Shape, positions: int) -> TileCalls:
     """
     matrices, given, channels = weights
     read, written = 4 * given, 4 * channels
-    sizes = (
-        *(matrices, 0, positions * written, given * written, 1, 1),
-        *(positions * read, matrices * positions * written, read, written, 0, read, given, given),
-    )
-    kinds = 0, rows, 0, 1, 0, positions, 0, 1
+    before = matrices, 0, positions * written, given * written
+    row = matrices * positions * written
+    behind = positions * read, row, read, written, 0, read, given, given
+    kinds = Kinds.of([(0, rows, 0, 1)]), Kinds.of([(0, positions, 0, 1)])
     steps = -(-channels // BLOCK) * matrices * rows * positions * given
-    return TileCalls(Cover(channels, 4, is_own=False), 0, sizes, kinds, steps)
-
-
-class _Kinds(NamedTuple):
-    """What there is of rows or columns of a result.
-
-    Attributes:
-        numbers: the first place, how many there are, the first element of their windows that is in
-            the picture, and the first behind it; for each kind.
-        size: how many kinds.
-        elements: of the windows of all places, as far as they are in the picture.
-    """
-
-    numbers: tuple[int, ...]
-    size: int
-    elements: int
+    return TileCalls(Cover(channels, 4, is_own=False), 0, before, behind, *kinds, steps)
 
 
 @lru_cache(maxsize=256)
-def _kinds(count: int, size: int, taps: int, step: int, left_out: int, pad: int) -> _Kinds | None:
+def _kinds(count: int, size: int, taps: int, step: int, left_out: int, pad: int) -> Kinds | None:
     """Places of an axis by whose windows reach over the same end equally far.
 
     Returns:
@@ -338,8 +378,7 @@ def _kinds(count: int, size: int, taps: int, step: int, left_out: int, pad: int)
             found.append((place, 1 + len(others), begin, end))
     if any(begin >= end for _, _, begin, end in found):
         return None
-    elements = sum(n * (end - begin) for _, n, begin, end in found)
-    return _Kinds(tuple(itertools.chain(*found)), len(found), elements)
+    return Kinds.of(found)
 
 
 def told_of(made: Functions, given: TileCalls, constants: Constants) -> list[Told] | None:
@@ -353,21 +392,38 @@ def told_of(made: Functions, given: TileCalls, constants: Constants) -> list[Tol
     Returns:
         None where there cannot be any.
     """
-    cover, first, sizes, kinds, _, at = given
-    heads = constants.heads(made, cover)
+    heads = constants.heads(made, given.cover)
     if heads is None:
         return None
-    behind = *sizes, *constants.told, *kinds
+    first, at = given.first, given.at
+    behind = *given.sizes, *constants.told, *given.rows.numbers, *given.columns.numbers
     return [
         (function, (first + source, at + result, at + result, *words, *behind))
         for function, (source, result), words in heads
     ]
 
 
-def code_of(made: Functions, given: TileCalls, constants: Constants) -> Code | None:
-    """Return what `told_of` does as code."""
-    told = told_of(made, given, constants)
-    return None if told is None else Code.of(told, constants)
+def code_of(
+    made: Functions, given: TileCalls, constants: Constants, threads: int = 1
+) -> Code | None:
+    """Return what `told_of` does as code, which so many threads share."""
+    return code_of_all([(made, given, constants)], threads)
+
+
+def code_of_all(
+    calls: Sequence[tuple[Functions, TileCalls, Constants]], threads: int = 1
+) -> Code | None:
+    """Return code that computes several things, in any order, which so many threads share."""
+    kept, told = tuple(constants for *_, constants in calls), list[Told]()
+    few = sum(given.steps for _, given, _ in calls) * STEP_NS < FEW_NS
+    shared = 1 if few else threads
+    for made, given, constants in calls:
+        for part in given.parts(shared * PARTS) if shared > 1 else [given]:
+            each = told_of(made, part, constants)
+            if each is None:
+                return None
+            told += each
+    return Code.of(told, kept) if shared == 1 else Code.shared(told, shared, kept)
 
 
 def _address(array: Array) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from polydevice_cpu.algorithms.by_machine.code import Code, Told
+from polydevice_cpu.algorithms.by_machine.code import PARTS, Code, Told, may_share
 from polydevice_cpu.algorithms.by_machine.matrices import Seen, products
 from polydevice_cpu.algorithms.by_machine.matrix_code import LONGEST, Function
 from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, PostOp
@@ -27,6 +27,9 @@ _PRODUCT = "brg:avx512_core"
 
 MOST_PRODUCTS = 1 << 27
 """So many numbers are multiplied: of more, some per cent take longer than to generate code."""
+
+FEW_PRODUCTS = 1 << 19
+"""Fewer are not shared: they take some 10 us, and to begin and to end takes threads 3."""
 
 _FUNCTIONS = {
     Algorithm.BINARY_ADD: Function.ADD,
@@ -45,20 +48,24 @@ class ProductByMachine:
     Attributes:
         inputs: what it reads, by index on execution, in the order in which code is told of it.
         told: returns the calls for some sizes (of layouts: shape and strides); None without code.
+        threads: how many share them.
     """
 
     inputs: Sequence[int]
     told: Callable[[_Sizes], Sequence[Told] | None]
+    threads: int = 1
 
     def code(self, sizes: _Sizes) -> Code | None:
         """Return the code for some sizes; None where oneDNN computes it."""
         told = self.told(sizes)
-        return None if told is None else Code.of(told)
+        if told is None:
+            return None
+        return Code.of(told) if len(told) < self.threads else Code.shared(told, self.threads)
 
 
 def product_by_machine(given: Primitive) -> ProductByMachine | None:
     """Return how machine code computes a primitive; None where it does for no sizes."""
-    if not isinstance(given, SymbolicPrimitive) or given.threads != 1:
+    if not isinstance(given, SymbolicPrimitive) or not (given.threads == 1 or may_share()):
         return None
     is_product = given.name == "matmul" and given.implementation == _PRODUCT
     return _product(given) if is_product else None
@@ -80,22 +87,26 @@ def _product(given: SymbolicPrimitive) -> ProductByMachine | None:
     if len(chain) < len(links) or len(chain) > LONGEST:
         return None
 
+    threads = given.threads
+
     def told(sizes: _Sizes) -> Sequence[Told] | None:
         seen = [_seen(each, sizes) for each in sides]
-        if math.prod(seen[2].shape) * seen[0].shape[3] > MOST_PRODUCTS:
+        multiplied = math.prod(seen[2].shape) * seen[0].shape[3]
+        if multiplied > threads * MOST_PRODUCTS:
             return None
+        parts = threads * PARTS if threads > 1 and multiplied >= FEW_PRODUCTS else 1
         functions = [
             (function, _seen(operand, sizes) if isinstance(operand, Descriptor) else operand)
             for function, operand in chain
         ]
-        return products(seen[0], seen[1], seen[2], tuple(functions))
+        return products(seen[0], seen[1], seen[2], tuple(functions), parts)
 
     operands = [
         Arg.ATTR_POST_OP * (number + 1) | Arg.SRC_1
         for number, (_, operand) in enumerate(chain)
         if isinstance(operand, Descriptor)
     ]
-    return ProductByMachine([Arg.SRC, Arg.WEIGHTS, *operands], told)
+    return ProductByMachine([Arg.SRC, Arg.WEIGHTS, *operands], told, threads)
 
 
 def _link(post_op: PostOp) -> tuple[Function, Descriptor | tuple[float, float]] | None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.symbolic_size import Number, is_symbolic
-from polydevice_cpu.algorithms.by_machine.code import Code
+from polydevice_cpu.algorithms.by_machine.code import Code, may_share
 from polydevice_cpu.algorithms.by_machine.windows.phases import Phase, code_of_phases, phases
 from polydevice_cpu.algorithms.by_machine.windows.sums import (
     Constants,
@@ -115,7 +115,7 @@ def may_be_by_machine(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
     return (
         has_code
         and followed is not None
-        and given.threads == 1
+        and (given.threads == 1 or may_share())
         and not isinstance(bias, SymbolicDescriptor)
         and all(map(is_open, (src, dst)))
         and not attributes.quantisation
@@ -140,7 +140,7 @@ def _may_be_a_pool(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
     return (
         algorithm in _POOLS
         and given.implementation == "jit:avx512_core"
-        and given.threads == 1
+        and (given.threads == 1 or may_share())
         and is_open(given.src)
         and given.dst.data_type is DataType.F32
         and len(given.src.shape) == 4
@@ -162,7 +162,7 @@ def _may_be_of_rows(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
     alone, matrices, channels, results = weights.shape
     return (
         given.implementation == _PRODUCT
-        and given.threads == 1
+        and (given.threads == 1 or may_share())
         and src.shape[1] == alone == 1 != matrices
         and channels <= MOST_CHANNELS
         and (not isinstance(bias, Descriptor) or bias.shape == (1, 1, 1, results))
@@ -310,9 +310,9 @@ class WindowsByMachine:
         if form is None:
             return None
         if given.name == "matmul":
-            return _product(sides, form)
+            return _product(sides, form, given.threads)
         if given.name == _TRANSPOSED:
-            return _transposed(sides, form)
+            return _transposed(sides, form, given.threads)
         *geometry, behind = sizes(given)[_GEOMETRY]
         windows = _windows(form.window, geometry, is_depthwise=form.is_depthwise)
         code, stays = given.implementation, stays_by_machine(given)
@@ -320,9 +320,10 @@ class WindowsByMachine:
         if not stays and not is_in_order(windows, behind, channels, wide):
             return None
         told = self._told(place, sides, windows, sizes)
-        if told is None or (not stays and taken_us(told, MORE_NS[code]) > MOST_US[code]):
+        more_us, threads = MORE_NS.get(code, 0.0), given.threads
+        if told is None or (not stays and taken_us(told, more_us) > threads * MOST_US[code]):
             return None
-        return code_of(form.functions, told, form.constants)
+        return code_of(form.functions, told, form.constants, threads)
 
     def _told(
         self,
@@ -356,31 +357,32 @@ class WindowsByMachine:
             return None
         windows = _windows(window, (steps, gaps, pads), is_depthwise=True)
         told = self._told(place, sides, windows, sizes)
-        if told is None or taken_us(told) > MOST_POOLS_US:
+        threads = given.threads
+        if told is None or taken_us(told) > threads * MOST_POOLS_US:
             return None
         if is_max:
-            return code_of(_of_pools(Terms.LARGEST), told, _LARGEST)
+            return code_of(_of_pools(Terms.LARGEST), told, _LARGEST, threads)
         code = _of_pools(Terms.PLAIN, Function.QUOTIENT)
-        return code_of(code, told, _of_means(math.prod(window)))
+        return code_of(code, told, _of_means(math.prod(window)), threads)
 
 
-def _transposed(sides: tuple[Value, Value], form: _Form) -> Code | None:
+def _transposed(sides: tuple[Value, Value], form: _Form, threads: int) -> Code | None:
     """What is told addresses of source and result; None where oneDNN computes it."""
     if not all(map(_is_channels_last, sides)):
         return None
     source, result = (side.shape for side in sides)
-    return code_of_phases(form.functions, form.phases, source, result)
+    return code_of_phases(form.functions, form.phases, source, result, threads)
 
 
-def _product(sides: tuple[Value, Value], form: _Form) -> Code | None:
+def _product(sides: tuple[Value, Value], form: _Form, threads: int) -> Code | None:
     """What is told addresses of source and result; None where oneDNN computes it."""
     if any(side.strides != row_major(side.shape) for side in sides):
         return None
     rows, _, positions, _ = sides[0].shape
     told = of_rows(rows, form.window, positions)
-    if taken_us(told, MORE_NS[_PRODUCT]) > MOST_US[_PRODUCT]:
+    if taken_us(told, MORE_NS[_PRODUCT]) > threads * MOST_US[_PRODUCT]:
         return None
-    return code_of(form.functions, told, form.constants)
+    return code_of(form.functions, told, form.constants, threads)
 
 
 @lru_cache
