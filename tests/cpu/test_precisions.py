@@ -54,7 +54,7 @@ def test_bf16_is_written_in_f32_for_depthwise_convolutions(core, other):
         ("Conv", ["x", "w"], ["c"], {}),
         ("Add", ["c", "b"], ["a"], {}),
         ("Relu", ["a"], ["r"], {}),
-        ("Conv", ["r", "d"], ["e"], {"group": 64, "pads": [1] * 4}),
+        ("Conv", ["r", "d"], ["e"], {"group": 64, "pads": [2] * 4, "dilations": [2, 2]}),
         ("Conv", ["e", "v"], ["y"], {}),
         *([("Conv", ["r", "v"], ["z"], {})] if other else []),
     ]

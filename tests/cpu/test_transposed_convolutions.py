@@ -143,3 +143,43 @@ def test_code_that_is_right_for_one_window_is_not_taken_for_another(core):
         (want,) = models.answer(model, {"x": x})
         got = load(core, model).create_infer_request().infer({"x": x})["y"]
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.skipif(not has_bf16(), reason="no bfloat16 on this processor")
+@pytest.mark.parametrize("channels", [24, 96])
+def test_products_of_few_terms_stay_in_f32(core, channels):
+    """And what they alone read is written so."""
+    rng = np.random.default_rng(channels)
+    weights = {
+        "w": rng.normal(0, 0.3, (channels, 16, 1, 1)).astype(np.float32),
+        "k": rng.normal(0, 0.1, (channels, 12, 2, 2)).astype(np.float32),
+    }
+    nodes = [
+        ("Conv", ["x", "w"], ["c"], {}),
+        ("Relu", ["c"], ["r"], {}),
+        ("ConvTranspose", ["r", "k"], ["y"], {"strides": [2, 2]}),
+    ]
+    model, x = models.build(nodes, {"x": [1, 16, 9, 13]}, ["y"], weights), image(1, 1, 16, 9, 13)
+    executable = load(core, model, ENFORCE_BF16="YES")
+    got = executable.create_infer_request().infer({"x": x})["y"]
+    (want,) = models.answer(model, {"x": x})
+    assert np.abs(got - want).max() < 0.03 * np.abs(want).max()
+    steps = [step for step in executable.latest_plan().steps if step.type.startswith("Conv")]
+    types = [str(step.arguments[step.outputs[0]].dtype) for step in steps]
+    assert types == ["float32" if channels == 24 else "bfloat16"] * 2
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_functions_behind_short_rows_are_computed_by_themselves(core, channels):
+    rng = np.random.default_rng(channels)
+    weights = {"k": rng.normal(0, 0.3, (24, channels, 2, 2)).astype(np.float32)}
+    nodes = [
+        ("ConvTranspose", ["x", "k"], ["c"], {"strides": [2, 2]}),
+        ("Sigmoid", ["c"], ["y"], {}),
+    ]
+    model, x = models.build(nodes, {"x": [1, 24, 9, 13]}, ["y"], weights), image(1, 1, 24, 9, 13)
+    executable = load(core, model)
+    got = executable.create_infer_request().infer({"x": x})["y"]
+    np.testing.assert_allclose(got, models.answer(model, {"x": x})[0], rtol=1e-4, atol=1e-5)
+    types = [step.type for step in executable.latest_plan().steps]
+    assert ("Sigmoid" in types) is (channels == 1), types

@@ -26,6 +26,7 @@ pytestmark = with_avx512
 CHAINS = {
     "nothing": [],
     "relu": [(Function.RELU, 0.0, 0.0)],
+    "clip": [(Function.LINEAR, 2.0, 0.0), (Function.CLIP, -3.0, 20.0)],
     "prelu": [(Function.PRELU, 0.0, 0.0)],
     "hardswish": [(Function.HARDSWISH, 1 / 6, 0.5), (Function.LINEAR, 1.25, -0.25)],
     "logistic": [(Function.LINEAR, 4.0, 1.5), (Function.LOGISTIC, 0.0, 0.0)],
@@ -35,6 +36,7 @@ CHAINS = {
 }
 ALGORITHMS = {
     Function.RELU: Algorithm.RELU,
+    Function.CLIP: Algorithm.CLIP,
     Function.LINEAR: Algorithm.LINEAR,
     Function.HARDSWISH: Algorithm.HARD_SWISH,
     Function.LOGISTIC: Algorithm.LOGISTIC,
@@ -125,6 +127,8 @@ class Case:
                 y = y + self.held
             elif function is Function.SWISH:
                 y = y / (1 + np.exp(-alpha * y))
+            elif function is Function.CLIP:
+                y = np.clip(y, alpha, beta)
             else:
                 y = np.where(y < 0, y * (self.slopes if function is Function.PRELU else 0), y)
         return y

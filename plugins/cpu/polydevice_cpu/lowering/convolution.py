@@ -20,13 +20,14 @@ from polydevice.ops.pointwise import BinaryPointwise, UnaryPointwise
 from polydevice.ops.window import Window
 from polydevice.shape import bounds
 from polydevice_cpu.lower import lowers
+from polydevice_cpu.lowering.depthwise import instead, is_by_machine
 from polydevice_cpu.onednn.attributes import Attributes, Binary, PostOp
 from polydevice_cpu.onednn.constants import Arg, DataType, Query
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import convolution, deconvolution, matmul
 from polydevice_cpu.plan.building.column import Order, as_is, orders, sight, turned
-from polydevice_cpu.plan.building.pending import Flow, Make, Packed, Pending
+from polydevice_cpu.plan.building.pending import Flow, Instead, Make, Packed, Pending
 from polydevice_cpu.plan.building.sight import Merged, Rows
 from polydevice_cpu.plan.holding import hold_seen
 
@@ -36,6 +37,13 @@ if TYPE_CHECKING:
 
 PRODUCT_BYTES = 1 << 17
 """Up to which transposed convolutions become products: the weights are read for every row."""
+
+SHORT_ROW = 4
+"""Numbers of a row up to which functions behind a product are computed by themselves: where a row
+has two, a logistic function of 73,728 numbers takes 350 us within the product, and 40 alone."""
+
+NO_TILES = 30
+"""Terms up to which oneDNN's products take no AMX tiles, and are slower in bfloat16 than in f32."""
 
 
 @lowers(Convolution, GroupConvolution, heavy=True)
@@ -84,7 +92,7 @@ def _convolve(builder: PlanBuilder, node: Node, weights: Flow | Packed, order: O
             return None
         return made
 
-    return _hold(builder, node, make, weights, order, last)
+    return _hold(builder, node, make, weights, order, last, by_machine=instead(builder, node))
 
 
 def two_axes(
@@ -230,6 +238,13 @@ def by_rows(weights: Array) -> Array:
     return made.reshape(1, rows, source, columns * result)
 
 
+def _is_product(node: Node, weights: Array) -> bool:
+    """Whether a transposed convolution is computed as a matrix product."""
+    op = node.operation(ConvolutionBackpropData)
+    is_small = weights.nbytes <= PRODUCT_BYTES
+    return is_small and beside(op, weights, _sizes(node), _output_sizes(node))
+
+
 def _multiply(builder: PlanBuilder, node: Node, weights: Array) -> bool:
     """A transposed convolution whose windows lie side by side: as a matrix product.
 
@@ -239,7 +254,7 @@ def _multiply(builder: PlanBuilder, node: Node, weights: Array) -> bool:
     for unseen sizes instead of 2 to 15; only weights that no cache holds are better there.
     """
     op = node.operation(ConvolutionBackpropData)
-    if weights.nbytes > PRODUCT_BYTES or not beside(op, weights, _sizes(node), _output_sizes(node)):
+    if not _is_product(node, weights):
         return False
     sizes, channels = _sizes(node), weights.shape[1]
     (*_, rows, columns) = (1, *op.window(weights.shape).strides)
@@ -264,6 +279,7 @@ def _multiply(builder: PlanBuilder, node: Node, weights: Array) -> bool:
         *(builder, node, "product", make, builder.value(node.inputs[0]), packed, result),
         (1, channels, *[1] * len(sizes)),
         Rows((network[0], source), (network[1], result)),
+        by_rows=columns * channels <= SHORT_ROW,
     )
 
 
@@ -289,6 +305,7 @@ def _hold(
     order: Order,
     layouts: tuple[Descriptor, Descriptor],
     window: str = "",
+    by_machine: Instead | None = None,
 ) -> bool:
     last = layouts[1]
     key = (node.name, "convolution", order is turned)
@@ -314,6 +331,7 @@ def _hold(
         bias_shape=(1, last.shape[1], *[1] * (rank - 2)),
         sight=sight(order),
         window=window,
+        instead=by_machine,
     )
     builder.hold(node.outputs[0], pending)
     return True
@@ -367,12 +385,15 @@ def _channels_last(builder: PlanBuilder, node: Node, order: Order) -> tuple[Desc
     return Descriptor.channels_last(source, heavy), Descriptor.channels_last(result, made)
 
 
+_WIDE = GroupConvolution, ConvolutionBackpropData
+"""What may be computed in f32 alone."""
+
 FUSED = 8
 """How many functions behind a convolution are looked at for what reads their result."""
 
 
 def _is_read_wide(builder: PlanBuilder, node: Node) -> bool:
-    """Whether a convolution in f32 alone reads the result, behind functions that may be fused.
+    """Whether what is computed in f32 alone reads the result, behind functions that may be fused.
 
     Then it is written so, where a copy in f32 would have to be made (EfficientNet-Lite0 in bf16 3.7
     instead of 3.2 ms with these copies).
@@ -381,7 +402,7 @@ def _is_read_wide(builder: PlanBuilder, node: Node) -> bool:
         return False
     reader, port = builder.reader(node.output), node.output
     for _ in range(FUSED):
-        if reader is None or isinstance(reader.op, GroupConvolution):
+        if reader is None or isinstance(reader.op, _WIDE):
             break
         if len(reader.outputs) != 1 or reader.output.shape != port.shape:
             return False
@@ -389,22 +410,27 @@ def _is_read_wide(builder: PlanBuilder, node: Node) -> bool:
             return False
         port = reader.output
         reader = builder.reader(port)
-    if reader is None or not isinstance(reader.op, GroupConvolution):
+    if reader is None or not isinstance(reader.op, _WIDE):
         return False
-    return port is reader.inputs[0] and _is_narrow(reader)
+    is_wide = _is_narrow(reader) and not is_by_machine(builder, reader)
+    return port is reader.inputs[0] and is_wide
 
 
 def _element_type(builder: PlanBuilder, node: Node) -> DataType:
     """The type to compute in: f32 for one input channel, where bf16 is up to 8 times slower.
 
     And for groups of one: a network for hands takes 2.2 ms so, 3.0 with those in bf16, 2.2 in f32
-    alone; in f16 they are 10 to 20 times slower (oneDNN 3.2, a Xeon with AMX).
+    alone; in f16 they are 10 to 20 times slower (oneDNN 3.2, a Xeon with AMX). And for transposed
+    convolutions that are products of few terms: 24 channels of 48x96 to 24 181 instead of 245 us.
     """
     return DataType.F32 if _is_narrow(node) else builder.heavy_type(node)
 
 
 def _is_narrow(node: Node) -> bool:
-    """Whether there is one input channel, in all or in each group."""
+    """Whether there is one input channel, in all or in each group, or a product has few terms."""
+    if isinstance(node.op, ConvolutionBackpropData):
+        known = node.inputs[1].desc.constant
+        return known is not None and len(known) <= NO_TILES and _is_product(node, known)
     source, weights = node.inputs[0].shape, node.inputs[1].shape
     if source is not None and source[1] == 1:
         return True

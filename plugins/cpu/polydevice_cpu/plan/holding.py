@@ -26,6 +26,8 @@ def hold_seen(
     result: Descriptor,
     bias_shape: tuple[int, ...],
     sight: Sight,
+    *,
+    by_rows: bool = False,
 ) -> bool:
     """Hold back a primitive with constant weights that sees other axes than the network.
 
@@ -39,6 +41,7 @@ def hold_seen(
         result: as the primitive sees it.
         bias_shape: in the network.
         sight: how it sees the network's tensors.
+        by_rows: see `Pending`.
 
     Returns:
         Whether oneDNN has good code.
@@ -60,6 +63,7 @@ def hold_seen(
         assumed=[key] if primitive is None else [],
         bias_shape=bias_shape,
         sight=sight,
+        by_rows=by_rows,
     )
     builder.hold(node.outputs[0], pending)
     return True

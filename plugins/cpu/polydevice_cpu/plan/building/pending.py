@@ -108,6 +108,29 @@ class Extension:
     bias: Packed | None = None
 
 
+@dataclass(frozen=True)
+class Settled:
+    """A primitive that nothing more is fused into.
+
+    Attributes:
+        name: of the last layer.
+        type: of all of them.
+        layers: names of all, in order; empty for one.
+        post_ops: what follows it.
+        bias: of each channel.
+    """
+
+    name: str
+    type: str
+    layers: tuple[str, ...]
+    post_ops: tuple[PostOp, ...]
+    bias: Array | None
+
+
+Instead = Callable[["PlanBuilder", Settled], "Value | None"]
+"""Emits another step instead of the primitive, and returns its result; None where it cannot."""
+
+
 class Pending:
     """A heavy or pointwise primitive whose followers may still become its post-operations.
 
@@ -134,6 +157,7 @@ class Pending:
         basis: Basis | None = None,
         narrow: Narrow | None = None,
         by_rows: bool = False,
+        instead: Instead | None = None,
     ) -> None:
         """Hold back a primitive.
 
@@ -156,6 +180,7 @@ class Pending:
             basis: of a primitive on integers.
             narrow: makes it with a result of 8-bit integers.
             by_rows: its code goes through short rows of channels, see `is_slow_in_rows`.
+            instead: what takes the primitive's place in the end.
         """
         self.node = node
         self.types = [node.type]
@@ -176,6 +201,7 @@ class Pending:
         self._basis = basis
         self._narrow = narrow
         self._by_rows = by_rows
+        self._instead = instead
         self._primitive = primitive
         self._origin = node.name
         layout = primitive.dst if primitive is not None else dst
@@ -424,6 +450,16 @@ class Pending:
             Unlike: the primitive is not what was assumed.
         """
         primitive = self._final()
+        types, layers = "+".join(self.types), tuple(self.layers)
+        for layer, reason in self.refused.items():
+            builder.refuse(layer, reason)
+        if self._instead is not None:
+            given = self._arguments.get(Arg.BIAS)
+            bias = given.array.reshape(-1) if isinstance(given, Packed) else None
+            settled = Settled(self.node.name, types, layers, tuple(self._post_ops), bias)
+            other = self._instead(builder, settled)
+            if other is not None:
+                return other
         arguments: dict[int, Value] = {}
         for index, argument in self._arguments.items():
             want = None if argument.query is None else primitive.descriptor(argument.query)
@@ -451,12 +487,8 @@ class Pending:
                 sums.append(Sum(index, partial(self._with_sum, position)))
         result = builder.new(self.dst)
         arguments[Arg.DST] = self._sight.value(result, Arg.DST)
-        types = "+".join(self.types)
-        name, layers = self.node.name, tuple(self.layers)
-        step = PrimitiveStep(name, types, primitive, arguments, (Arg.DST,), sums, layers)
-        builder.emit(step)
-        for layer, reason in self.refused.items():
-            builder.refuse(layer, reason)
+        name = self.node.name
+        builder.emit(PrimitiveStep(name, types, primitive, arguments, (Arg.DST,), sums, layers))
         return result
 
     def _read(self, builder: PlanBuilder, operand: Operand) -> Value:

@@ -71,6 +71,8 @@ class Function(Enum):
     LOGISTIC = "logistic"
     SWISH = "swish"
     """Of a share of which the logistic function is taken."""
+    CLIP = "clip"
+    """Between the two."""
     SUM = "sum"
     """With what the result has held, so that nothing may be computed twice."""
     ADD = "add"
@@ -249,8 +251,8 @@ def _append_rest(
         for sum_ in sums if has_bias else ():
             code.vector(ADD, sum_, sum_, RBX, behind=block, mask=mask)
         for number, function in enumerate(chain):
-            places = [2 * (len(SIZES) + 1 + each) for each in (number, len(chain))]
-            _append(code, sums, function, places, (block, mask))
+            places = [2 * (len(SIZES) + 1 + each) for each in (number, len(chain), -1)]
+            append_function(code, sums, function, places, (block, mask))
     code.load(RDI, RSP, AT["apart"])
     code.scaled(R13, RDI, RDI, 2)
     for block, mask in enumerate(masks):
@@ -280,12 +282,12 @@ def _at_positions(
             access(position, *place)
 
 
-def _append(
+def append_function(
     code: Instructions,
     sums: Sequence[int],
     function: Function,
     places: Sequence[int],
-    where: tuple[int, int],
+    where: tuple[int, int] = (0, 0),
 ) -> None:
     """Compute a function of sums, in the steps in which oneDNN does.
 
@@ -293,10 +295,10 @@ def _append(
         code: where to.
         sums: vectors.
         function: which.
-        places: of its two numbers, and of `OF_POWERS`, in numbers of 4 bytes.
-        where: number and mask of the block of channels.
+        places: of its two numbers, of `OF_POWERS` and of a 1, in numbers of 4 bytes behind RDI.
+        where: number and mask of the block of channels, for those that read more of them.
     """
-    own, of_powers = places
+    own, of_powers, one = places
     if function in {Function.SUM, Function.ADD}:
         _append_tensor(code, sums, function, where)
         return
@@ -309,25 +311,33 @@ def _append(
         code.load(R8, RDI, GIVEN_AT["slopes"])
         code.vector(LOAD, _SHARE, 0, RBX, R8, behind=where[0], mask=where[1])
     else:
-        code.spread(_ONE, RDI, behind=2 * len(SIZES))
+        code.spread(_ONE, RDI, behind=one)
         code.spread(_SHARE, RDI, behind=own)
         code.spread(_MOVED, RDI, behind=own + 1)
     for sum_ in sums:
-        if function is Function.LINEAR:
-            code.vector(0xA8, sum_, _SHARE, _MOVED, kind=2, prefix=1, is_memory=False)
-        elif function is Function.RELU:
-            code.of_vectors(MAX, sum_, sum_, _ZERO)
-        elif function is Function.QUOTIENT:
-            code.of_vectors(DIVIDE, sum_, sum_, _SHARE)
-        elif function in {Function.PRELU, Function.LEAKY}:
-            code.not_above(_NOT_ABOVE, sum_, _ZERO)  # 0 times a slope below 0 is -0, as oneDNN's
-            code.vector(MUL, sum_, sum_, _SHARE, is_memory=False, mask=_NOT_ABOVE)
-        else:
-            code.of_vectors(MUL, _COPY, sum_, _SHARE)
-            code.of_vectors(ADD, _COPY, _COPY, _MOVED)
-            code.of_vectors(MIN, _COPY, _COPY, _ONE)
-            code.of_vectors(MAX, _COPY, _COPY, _ZERO)
-            code.of_vectors(MUL, sum_, _COPY, sum_)
+        _append_short(code, sum_, function)
+
+
+def _append_short(code: Instructions, sum_: int, function: Function) -> None:
+    """Compute a function of one vector, whose numbers are loaded."""
+    if function is Function.LINEAR:
+        code.vector(0xA8, sum_, _SHARE, _MOVED, kind=2, prefix=1, is_memory=False)
+    elif function is Function.RELU:
+        code.of_vectors(MAX, sum_, sum_, _ZERO)
+    elif function is Function.CLIP:
+        code.of_vectors(MAX, sum_, sum_, _SHARE)
+        code.of_vectors(MIN, sum_, sum_, _MOVED)
+    elif function is Function.QUOTIENT:
+        code.of_vectors(DIVIDE, sum_, sum_, _SHARE)
+    elif function in {Function.PRELU, Function.LEAKY}:
+        code.not_above(_NOT_ABOVE, sum_, _ZERO)  # 0 times a slope below 0 is -0, as oneDNN's
+        code.vector(MUL, sum_, sum_, _SHARE, is_memory=False, mask=_NOT_ABOVE)
+    else:
+        code.of_vectors(MUL, _COPY, sum_, _SHARE)
+        code.of_vectors(ADD, _COPY, _COPY, _MOVED)
+        code.of_vectors(MIN, _COPY, _COPY, _ONE)
+        code.of_vectors(MAX, _COPY, _COPY, _ZERO)
+        code.of_vectors(MUL, sum_, _COPY, sum_)
 
 
 def _append_tensor(

@@ -4,30 +4,19 @@ from __future__ import annotations
 
 from polydevice.symbolic_size import Number, is_symbolic
 from polydevice_cpu.algorithms.by_machine.windows.tiles import LONGEST, Function
-from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, PostOp, Prelu, Sum
+from polydevice_cpu.onednn.attributes import Attributes, Binary, PostOp, Prelu, Sum
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType
 from polydevice_cpu.onednn.descriptor import Descriptor, is_open
 from polydevice_cpu.onednn.primitive import Argument, SymbolicPrimitive
-
-_Link = tuple[Function, float, float]
+from polydevice_cpu.plan.links import Link, link_of
 
 ONE_SLOPE_PER_CHANNEL, _SUMS = Prelu(2), (Sum(), Sum(1.0, DataType.F32))
 
 AS_ONEDNN = frozenset(Function) - {Function.GELU}
 """What is the same to the bit as oneDNN's."""
 
-_FUNCTIONS = {
-    Algorithm.LINEAR: Function.LINEAR,
-    Algorithm.HARD_SWISH: Function.HARDSWISH,
-    Algorithm.RELU: Function.RELU,
-    Algorithm.LOGISTIC: Function.LOGISTIC,
-    Algorithm.SWISH: Function.SWISH,
-    Algorithm.ELU: Function.ELU,
-    Algorithm.GELU_ERF: Function.GELU,
-}
 
-
-def links(attributes: Attributes, result: Argument) -> tuple[_Link, ...] | None:
+def links(attributes: Attributes, result: Argument) -> tuple[Link, ...] | None:
     """What follows; None where there is no code for it."""
     made = [_link(each, result) for each in attributes.post_ops]
     found = tuple(each for each in made if each is not None)
@@ -36,19 +25,14 @@ def links(attributes: Attributes, result: Argument) -> tuple[_Link, ...] | None:
     return found if are_single and len(found) == len(made) <= LONGEST else None
 
 
-def _link(post_op: PostOp, result: Argument) -> _Link | None:
+def _link(post_op: PostOp, result: Argument) -> Link | None:
     if post_op == ONE_SLOPE_PER_CHANNEL:
         return Function.PRELU, 0.0, 0.0
     if post_op in _SUMS:
         return Function.SUM, 0.0, 0.0
     if isinstance(post_op, Binary) and post_op.algorithm == Algorithm.BINARY_ADD:
         return (Function.ADD, 0.0, 0.0) if _lies_as(post_op.operand, result) else None
-    if not isinstance(post_op, Eltwise) or post_op.algorithm not in _FUNCTIONS:
-        return None
-    function = _FUNCTIONS[post_op.algorithm]
-    if function is Function.RELU and post_op.alpha != 0:
-        return Function.LEAKY, post_op.alpha, 0.0
-    return function, post_op.alpha, post_op.beta
+    return link_of(post_op)
 
 
 def _lies_as(layout: Descriptor, result: Argument) -> bool:

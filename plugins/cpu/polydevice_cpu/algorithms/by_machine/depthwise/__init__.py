@@ -1,0 +1,1 @@
+"""Depthwise convolutions that read and write bfloat16."""

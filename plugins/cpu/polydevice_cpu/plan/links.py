@@ -1,0 +1,39 @@
+"""Functions that follow a primitive, as machine code computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from polydevice_cpu.algorithms.by_machine.windows.tiles import LONGEST, Function
+from polydevice_cpu.onednn.attributes import Eltwise, PostOp
+from polydevice_cpu.onednn.constants import Algorithm
+
+Link = tuple[Function, float, float]
+"""A function and its two numbers."""
+
+_FUNCTIONS = {
+    Algorithm.CLIP: Function.CLIP,
+    Algorithm.LINEAR: Function.LINEAR,
+    Algorithm.HARD_SWISH: Function.HARDSWISH,
+    Algorithm.RELU: Function.RELU,
+    Algorithm.LOGISTIC: Function.LOGISTIC,
+    Algorithm.SWISH: Function.SWISH,
+    Algorithm.ELU: Function.ELU,
+    Algorithm.GELU_ERF: Function.GELU,
+}
+
+
+def link_of(post_op: PostOp) -> Link | None:
+    """Return a function of one number; None where there is no code for it."""
+    if not isinstance(post_op, Eltwise) or post_op.algorithm not in _FUNCTIONS:
+        return None
+    function = _FUNCTIONS[post_op.algorithm]
+    if function is Function.RELU and post_op.alpha != 0:
+        return Function.LEAKY, post_op.alpha, 0.0
+    return function, post_op.alpha, post_op.beta
+
+
+def links_of(post_ops: Sequence[PostOp]) -> tuple[Link, ...] | None:
+    """Return functions of one number each; None where there is no code for one."""
+    found = tuple(link for link in map(link_of, post_ops) if link is not None)
+    return found if len(found) == len(post_ops) <= LONGEST else None
