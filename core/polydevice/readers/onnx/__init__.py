@@ -7,8 +7,6 @@ import os
 from pathlib import Path
 from typing import Union
 
-from onnx import FunctionProto, ModelProto, defs
-
 from polydevice.errors import ModelFormatError, ModelLimitError, NetworkError
 from polydevice.network import Network
 from polydevice.node import Evaluate
@@ -17,6 +15,7 @@ from polydevice.readers.onnx.budget import Budget
 from polydevice.readers.onnx.graph import FunctionKey, GraphReader
 from polydevice.readers.onnx.metadata import metadata_of
 from polydevice.readers.onnx.protos.external_data import ExternalData
+from polydevice.readers.onnx.protos.messages import FunctionProto, ModelProto
 from polydevice.readers.onnx.protos.protobuf import (
     default_domain,
     opsets_of,
@@ -24,7 +23,7 @@ from polydevice.readers.onnx.protos.protobuf import (
     read_apart,
 )
 from polydevice.readers.onnx.protos.tensors import TensorReader
-from polydevice.readers.onnx.signatures import newest_opset
+from polydevice.readers.onnx.signatures import installed_opset, newest_opset
 from polydevice.readers.onnx.unsupported import check_supported
 
 __all__ = ["read_onnx"]
@@ -78,7 +77,7 @@ def _read(
         raise ModelFormatError("the model does not import any operator set")
     newest = newest_opset()
     if opsets.get("", 0) > newest:
-        newest = max(newest, defs.onnx_opset_version())
+        newest = max(newest, installed_opset())
     if opsets.get("", 0) > newest:
         _log.warning(
             "the model is of ONNX's opset %d, which is newer than opset %d, the newest that the "

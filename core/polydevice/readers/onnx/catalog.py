@@ -12,11 +12,10 @@ import pkgutil
 from collections.abc import Callable, Sequence
 from typing import Any, Union
 
-from onnx import FunctionProto, NodeProto, TypeProto
-
 import polydevice.ops  # noqa: F401 - defines the operations
 from polydevice.node import Port
 from polydevice.ops.op import Op, find_in_domain, find_onnx_operation
+from polydevice.readers.onnx.protos.messages import FunctionProto, NodeProto, TypeProto
 from polydevice.readers.onnx.signatures import Schema, find_schema, find_signature
 
 Translated = Union[Port, "Sequence[Port | None]"]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from onnx import FunctionProto, GraphProto, NodeProto
-
 from polydevice.dataclass import dataclass
 from polydevice.errors import ModelFormatError, PolydeviceError, UnsupportedOperationError
 from polydevice.network import Network
@@ -18,6 +16,7 @@ from polydevice.readers.onnx.budget import Budget
 from polydevice.readers.onnx.node import OnnxNode
 from polydevice.readers.onnx.order import in_order
 from polydevice.readers.onnx.protos.attributes import AttributeReader, Subgraph, resolved
+from polydevice.readers.onnx.protos.messages import FunctionProto, GraphProto, NodeProto
 from polydevice.readers.onnx.protos.protobuf import default_domain, opsets_of
 from polydevice.readers.onnx.protos.tensors import TensorReader
 from polydevice.readers.onnx.protos.types import desc_of_type, type_of_desc

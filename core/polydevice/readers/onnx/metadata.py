@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from onnx import ModelProto, TensorShapeProto, ValueInfoProto
+from polydevice.readers.onnx.protos.messages import ModelProto, TensorShapeProto, ValueInfoProto
 
 
 def metadata_of(model: ModelProto) -> dict[str, Any]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from onnx import NodeProto
-
 from polydevice.emitter import Emitter
 from polydevice.errors import ModelFormatError, UnsupportedOperationError
 from polydevice.node import Port
+from polydevice.readers.onnx.protos.messages import NodeProto
 from polydevice.tensor import TensorDesc
 
 if TYPE_CHECKING:

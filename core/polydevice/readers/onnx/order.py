@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 
-from onnx import AttributeProto, NodeProto
+from polydevice.readers.onnx.protos.messages import AttributeProto, NodeProto
 
 
 def in_order(nodes: Sequence[NodeProto]) -> Sequence[NodeProto]:

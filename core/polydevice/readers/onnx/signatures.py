@@ -13,9 +13,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import onnx.defs
-from onnx.helper import get_attribute_value
-
 from polydevice.dataclass import dataclass
 
 _FILE = Path(__file__).with_name("signatures.jsonl")
@@ -56,6 +53,8 @@ class Signature:
 
 def find_schema(domain: str, op_type: str, version: int) -> Schema | None:
     """Return ONNX's own definition of an operator as of an opset version."""
+    import onnx.defs  # 3 MB, for what few models have
+
     try:
         return onnx.defs.get_schema(op_type, version, domain)
     except (onnx.defs.SchemaError, TypeError):  # TypeError: the version is no 32-bit number
@@ -81,8 +80,17 @@ def newest_opset() -> int:
     return _table()[0][""]
 
 
+def installed_opset() -> int:
+    """Return the newest opset of ONNX's own domain that the installed onnx defines."""
+    import onnx.defs
+
+    return onnx.defs.onnx_opset_version()
+
+
 def signature_of(schema: Schema) -> Signature:
     """Return what a definition of ONNX says of an operator's form."""
+    from onnx.helper import get_attribute_value
+
     attributes = {}
     for name, each in schema.attributes.items():
         given = each.default_value
@@ -113,7 +121,9 @@ def written(schemas: list[Schema]) -> Iterator[str]:
     for schema in schemas:
         forms.setdefault((schema.domain, schema.name), []).append(signature_of(schema))
         newest[schema.domain] = max(newest.get(schema.domain, 1), schema.since_version)
-    newest[""] = max(newest[""], onnx.defs.onnx_opset_version())
+    import onnx
+
+    newest[""] = max(newest[""], installed_opset())
     yield json.dumps([onnx.__version__, dict(sorted(newest.items()))])
     for key, each in sorted(forms.items()):
         each.sort(key=lambda form: form.since)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
-
 from polydevice.dataclass import dataclass
 from polydevice.errors import UnsupportedOperationError
 from polydevice.readers.onnx import catalog
 from polydevice.readers.onnx.budget import Budget
+from polydevice.readers.onnx.protos.messages import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    NodeProto,
+)
 from polydevice.readers.onnx.protos.protobuf import default_domain, opsets_of
 
 

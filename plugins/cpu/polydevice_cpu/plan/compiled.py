@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 from polydevice.dtype import Array
 from polydevice.errors import ModelFileError
@@ -28,12 +29,14 @@ from polydevice_cpu.plan.building.builder import PlanBuilder, Settings
 from polydevice_cpu.plan.building.decisions import Decisions, Unlike
 from polydevice_cpu.plan.building.sizes import Sized, Sizes
 from polydevice_cpu.plan.building.weights import WeightStore
-from polydevice_cpu.plan.filling.template import PlanTemplate
 from polydevice_cpu.plan.garbage import collected_later
 from polydevice_cpu.plan.plan import Plan, PlanParts
 from polydevice_cpu.plan.settling import Settling
 from polydevice_cpu.plan.step import PrimitiveStep, TailStep
 from polydevice_cpu.proof.ledger import keep_verdicts
+
+if TYPE_CHECKING:
+    from polydevice_cpu.plan.filling.template import PlanTemplate
 
 PATIENCE = 2
 """Plans that are made with numbers before one is made with formulas."""
@@ -205,6 +208,8 @@ class CompiledNetwork:
             UntraceableError: something in the network is planned for numbers only.
             NoFormulaError: something is, with these sizes.
         """
+        from polydevice_cpu.plan.filling.template import PlanTemplate  # 1 MB, for open sizes alone
+
         network = self.sizes.formulas(shapes, self._prepared)
         decisions = self.decisions.copy()
         try:

@@ -16,8 +16,6 @@ import time
 from functools import lru_cache
 from pathlib import Path
 
-from filelock import FileLock
-
 from polydevice.files import cache_folder
 from polydevice.locks import Lock
 from polydevice_cpu import processor
@@ -76,6 +74,8 @@ class Ledger:
         """
         if self.path is None or self._noted == self._kept:
             return
+        from filelock import FileLock  # 0.01 s and 1 MB, for who writes alone
+
         with contextlib.suppress(OSError, NotImplementedError):  # the latter: no locks there
             with FileLock(f"{self.path}.lock", timeout=LOCK_SECONDS):
                 found = _read(self.path)

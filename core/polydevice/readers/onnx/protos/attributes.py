@@ -5,12 +5,15 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
-from onnx.helper import make_attribute
-
 from polydevice.dataclass import dataclass
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import ModelFormatError
+from polydevice.readers.onnx.protos.messages import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    NodeProto,
+)
 from polydevice.readers.onnx.protos.tensors import TensorReader
 from polydevice.readers.onnx.protos.types import desc_of_type
 from polydevice.readers.onnx.scope import Scope
@@ -124,6 +127,8 @@ def resolved(node: NodeProto, values: dict[str, Any]) -> NodeProto:
                     f"attribute {attribute.name!r} of a function that depends on types must be a "
                     "number, a text or a list of these"
                 )
+            from onnx.helper import make_attribute  # functions that depend on types are rare
+
             copy.attribute.append(make_attribute(attribute.name, value))
     return copy
 

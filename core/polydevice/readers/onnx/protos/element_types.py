@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from onnx import TensorProto
-
 from polydevice.dtype import ElementType
 from polydevice.errors import ModelFormatError
+from polydevice.readers.onnx.protos.messages import TensorProto
 
 _T = ElementType
 ELEMENT_TYPES: dict[int, ElementType] = {

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 from google.protobuf.message import DecodeError, Message  # publishes no types
-from onnx import ModelProto, TensorProto
 
 from polydevice.errors import ModelFileError, ModelFormatError, ModelLimitError
 from polydevice.files.safe_open import open_given
 from polydevice.files.stored import StoredFile
 from polydevice.readers.limits import ReadLimits
 from polydevice.readers.onnx.protos.large_tensors import LargeTensors
+from polydevice.readers.onnx.protos.messages import ModelProto, TensorProto
 
 
 def read_file(path: Path, limits: ReadLimits) -> bytes:

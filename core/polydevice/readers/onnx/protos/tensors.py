@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from onnx import SparseTensorProto, TensorProto
 
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import ModelFormatError
@@ -14,6 +13,7 @@ from polydevice.readers.onnx.budget import Budget
 from polydevice.readers.onnx.protos.element_types import element_type_of
 from polydevice.readers.onnx.protos.external_data import ExternalData
 from polydevice.readers.onnx.protos.large_tensors import LargeTensors
+from polydevice.readers.onnx.protos.messages import SparseTensorProto, TensorProto
 from polydevice.shape import has_array
 
 _FLOAT = {ElementType.f32, ElementType.c64}

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from onnx import TensorShapeProto, TypeProto
-
 from polydevice.dtype import ElementType
 from polydevice.errors import ModelFormatError
 from polydevice.readers.onnx.protos.element_types import code_of, element_type_of
+from polydevice.readers.onnx.protos.messages import TensorShapeProto, TypeProto
 from polydevice.shape import Dim, DimLike, Shape
 from polydevice.tensor import TensorDesc
 
