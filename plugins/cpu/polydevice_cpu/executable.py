@@ -19,6 +19,7 @@ from polydevice.runtime.executor import Executor
 from polydevice_cpu.cores import cores_of_streams
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.constants import DataType
+from polydevice_cpu.onednn.library import give_back_code
 from polydevice_cpu.options import CpuOptions
 from polydevice_cpu.passes import prepare
 from polydevice_cpu.plan.building.builder import Settings
@@ -109,6 +110,7 @@ class CpuExecutableNetwork(ExecutableNetwork):
                 for node in network.nodes():
                     if node.constant is not None:
                         empty(node)
+            give_back_code()
 
     def latest_plan(self) -> Plan:
         """Return the plan that was made or used last.
