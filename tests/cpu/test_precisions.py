@@ -12,6 +12,7 @@ from polydevice_cpu import processor
 from polydevice_cpu.onednn.library import library
 from tests.cpu import models
 from tests.cpu.loading import assert_integers, image, load, steps
+from tests.cpu.machine_code import by_machine_code, missing_avx512
 
 needs_onednn = pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
 needs_bf16 = pytest.mark.skipif(not processor.has_bf16(), reason="no bfloat16 on this processor")
@@ -330,3 +331,77 @@ def test_what_bf16_does_not_help_is_computed_in_f32(core, last):
     ran = {step.type.partition("+")[0]: step for step in request.runner.bound.plan.steps}
     assert "bf16" not in ran["GroupConvolution"].implementation
     assert ran["ReduceMean"].values[0].dtype == np.float32
+
+
+@needs_bf16
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("kind", ["Softmax", "LogSoftmax"])
+def test_bf16_products_before_softmax_are_written_in_f32(core, kind, threads):
+    """As machine code takes them, so that nothing is converted on the way to the result."""
+    rng = np.random.default_rng(6)
+    weights = {
+        "w": rng.normal(0, 0.2, (64, 130)).astype(np.float32),
+        "b": rng.normal(size=130).astype(np.float32),
+    }
+    nodes = [
+        ("MatMul", ["x", "w"], ["c"], {}),
+        ("Add", ["c", "b"], ["a"], {}),
+        (kind, ["a"], ["y"], {"axis": -1}),
+    ]
+    model, x = models.build(nodes, {"x": [40, 64]}, ["y"], weights), image(5, 40, 64)
+    executable = load(core, model, ENFORCE_BF16="YES", CPU_THREADS_NUM=threads)
+    got = executable.create_infer_request().infer({"x": x})["y"]
+    (want,) = models.answer(model, {"x": x})
+    assert np.abs(got - want).max() < 0.03 * np.abs(want).max()
+    if not missing_avx512():
+        assert [each.lower() for each in by_machine_code(executable)] == [kind.lower()]
+        product, _ = executable.latest_plan().steps[-2:]
+        assert product.arguments[product.outputs[0]].dtype == np.float32
+
+
+@needs_bf16
+def test_bf16_attention(core):
+    """SoftMax between two products: the scores in f32, what is mixed in bfloat16 again."""
+    rng = np.random.default_rng(7)
+    given = {name: rng.normal(size=(1, 4, 33, 32)).astype(np.float32) for name in "qkv"}
+    nodes = [
+        ("Transpose", ["k"], ["t"], {"perm": [0, 1, 3, 2]}),
+        ("MatMul", ["q", "t"], ["s"], {}),
+        ("Mul", ["s", "f"], ["m"], {}),
+        ("Softmax", ["m"], ["p"], {"axis": -1}),
+        ("MatMul", ["p", "v"], ["y"], {}),
+    ]
+    shapes = {name: list(array.shape) for name, array in given.items()}
+    model = models.build(nodes, shapes, ["y"], {"f": np.float32(32**-0.5)})
+    executable = load(core, model, ENFORCE_BF16="YES")
+    got = executable.create_infer_request().infer(given)["y"]
+    (want,) = models.answer(model, given)
+    assert np.abs(got - want).max() < 0.03 * np.abs(want).max()
+    assert missing_avx512() or by_machine_code(executable) == ["SoftMax"]
+
+
+@needs_bf16
+@pytest.mark.parametrize("tail", ["Resize", "Sub"])
+def test_bf16_is_made_f32_where_only_that_has_code(core, tail):
+    """Resizing by products, and NumPy's arithmetic, in the order in which channels lie."""
+    rng = np.random.default_rng(8)
+    weights = {
+        "w": rng.normal(0, 0.3, (16, 16, 3, 3)).astype(np.float32),
+        "none": np.zeros(0, np.float32),
+        "sizes": np.array([1, 16, 27, 19]),
+        "row": rng.normal(size=(1, 16, 1, 11)).astype(np.float32),
+    }
+    modes = {"mode": "cubic", "coordinate_transformation_mode": "align_corners"}
+    nodes = [
+        ("Conv", ["x", "w"], ["c"], {"pads": [1] * 4}),
+        ("Resize", ["c", "none", "none", "sizes"], ["y"], modes)
+        if tail == "Resize"
+        else ("Sub", ["row", "c"], ["y"], {}),
+    ]
+    model, x = models.build(nodes, {"x": [1, 16, 13, 11]}, ["y"], weights), image(6, 1, 16, 13, 11)
+    executable = load(core, model, ENFORCE_BF16="YES")
+    got = executable.create_infer_request().infer({"x": x})["y"]
+    (want,) = models.answer(model, {"x": x})
+    assert np.abs(got - want).max() < 0.03 * np.abs(want).max()
+    steps = [step.type for step in executable.latest_plan().steps if step.implementation == "numpy"]
+    assert "Interpolate" not in steps, steps

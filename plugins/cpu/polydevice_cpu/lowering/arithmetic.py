@@ -321,8 +321,10 @@ def _by_numpy(builder: PlanBuilder, node: Node) -> bool:
     if write is None or target.shape is None:
         return False
     shape = target.shape.static
-    values = [builder.value(port) for port in node.inputs]
-    if any(value.dtype != np.float32 or not value.in_reach for value in values):
+    if any(port.element_type is not ElementType.f32 for port in node.inputs):
+        return False
+    values = [builder.wide(builder.value(port)) for port in node.inputs]
+    if not all(value.in_reach for value in values):
         return False
     lead = next((v for v in values if v.shape == shape and not v.is_dense and v.has_no_gaps), None)
     if lead is None or lead.strides is None:

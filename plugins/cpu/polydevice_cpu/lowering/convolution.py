@@ -16,11 +16,11 @@ from polydevice.ops.convolution import (
     GroupConvolution,
     GroupConvolutionBackpropData,
 )
-from polydevice.ops.pointwise import BinaryPointwise, UnaryPointwise
 from polydevice.ops.window import Window
 from polydevice.shape import bounds
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.lowering.depthwise import instead, is_by_machine
+from polydevice_cpu.lowering.wide import READERS, is_read_wide
 from polydevice_cpu.onednn.attributes import Attributes, Binary, PostOp
 from polydevice_cpu.onednn.constants import Arg, DataType, Query
 from polydevice_cpu.onednn.descriptor import Descriptor
@@ -381,39 +381,16 @@ def _channels_last(builder: PlanBuilder, node: Node, order: Order) -> tuple[Desc
     heavy = _element_type(builder, node)
     shapes = (node.inputs[0].shape, node.outputs[0].shape)
     source, result = (order(shape.static) for shape in shapes if shape is not None)
-    made = DataType.F32 if _is_read_wide(builder, node) else heavy
+    is_wide = type(node.op) is Convolution and is_read_wide(builder, node, _READERS)
+    made = DataType.F32 if is_wide else heavy
     return Descriptor.channels_last(source, heavy), Descriptor.channels_last(result, made)
 
 
-_WIDE = GroupConvolution, ConvolutionBackpropData
-"""What may be computed in f32 alone."""
-
-FUSED = 8
-"""How many functions behind a convolution are looked at for what reads their result."""
+def _reads_wide(builder: PlanBuilder, node: Node) -> bool:
+    return _is_narrow(node) and not is_by_machine(builder, node)
 
 
-def _is_read_wide(builder: PlanBuilder, node: Node) -> bool:
-    """Whether what is computed in f32 alone reads the result, behind functions that may be fused.
-
-    Then it is written so, where a copy in f32 would have to be made (EfficientNet-Lite0 in bf16 3.7
-    instead of 3.2 ms with these copies).
-    """
-    if builder.settings.heavy is DataType.F32 or type(node.op) is not Convolution:
-        return False
-    reader, port = builder.reader(node.output), node.output
-    for _ in range(FUSED):
-        if reader is None or isinstance(reader.op, _WIDE):
-            break
-        if len(reader.outputs) != 1 or reader.output.shape != port.shape:
-            return False
-        if not isinstance(reader.op, (UnaryPointwise, BinaryPointwise)):
-            return False
-        port = reader.output
-        reader = builder.reader(port)
-    if reader is None or not isinstance(reader.op, _WIDE):
-        return False
-    is_wide = _is_narrow(reader) and not is_by_machine(builder, reader)
-    return port is reader.inputs[0] and is_wide
+_READERS = {GroupConvolution: _reads_wide, ConvolutionBackpropData: _reads_wide, **READERS}
 
 
 def _element_type(builder: PlanBuilder, node: Node) -> DataType:

@@ -87,8 +87,8 @@ def _by_products(builder: PlanBuilder, node: Node, constants: list[Array]) -> bo
         return False
     if any(map(is_formula, constants)):
         return False
-    value = builder.value(source)
-    if not value.in_reach or value.dtype != np.float32:
+    value = builder.wide(builder.value(source))
+    if not value.in_reach:
         return False
     tables = _tables(node.op, source.shape.static, constants)
     output = None if tables is None else resampled(builder, node, value, tables)

@@ -13,6 +13,7 @@ from polydevice.ops.matmul import MatMul
 from polydevice.symbolic_size import is_symbolic
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.lowering.arithmetic import reshaped
+from polydevice_cpu.lowering.wide import written
 from polydevice_cpu.onednn.attributes import Attributes, PostOp
 from polydevice_cpu.onednn.constants import Arg, DataType, Query
 from polydevice_cpu.onednn.descriptor import Descriptor, row_major
@@ -78,7 +79,7 @@ def _hold(
     candidates = [as_it_is, dense]
     key = (node.name, "matmul")
     known = builder.decisions.assumed(key)
-    result = Descriptor.dense(shape, heavy)
+    result = Descriptor.dense(shape, written(builder, node, heavy))
     order: Sequence[int] = (0, 1)
     if known is not None:
         assert isinstance(known, int)
@@ -185,7 +186,8 @@ def _flat(
     flat = Flat(left.shape, shape)
     matrix_ = weights.reshape(weights.shape[-2:])
     columns = shape[-1]
-    source, result = (Descriptor.dense(flat.sizes(each), heavy) for each in (left.shape, shape))
+    source = Descriptor.dense(flat.sizes(left.shape), heavy)
+    result = Descriptor.dense(flat.sizes(shape), written(builder, node, heavy))
 
     def make(post_ops: Sequence[PostOp], bias: bool) -> Primitive | None:
         made = matmul(
@@ -215,7 +217,8 @@ def _convolve(
         return False
     view = Positions(left.shape, shape)
     matrix_ = weights.reshape(weights.shape[-2:])
-    flat, product = (Descriptor.dense(view.sizes(each), heavy) for each in (left.shape, shape))
+    flat = Descriptor.dense(view.sizes(left.shape), heavy)
+    product = Descriptor.dense(view.sizes(shape), written(builder, node, heavy))
     plain = matmul(flat, Descriptor.any(matrix_.shape, heavy), None, product, Attributes())
     if plain is None or plain.implementation.endswith(TILES):
         return False

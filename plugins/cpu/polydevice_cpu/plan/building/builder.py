@@ -180,6 +180,14 @@ class PlanBuilder:
         result.copies = value.copies
         return result
 
+    def wide(self, value: Value) -> Value:
+        """The value in f32, if it is of bfloat16 or f16, in the order in which it lies."""
+        if value.dtype == np.float32 or not value.in_reach:
+            return value
+        if value.strides is None or not value.has_no_gaps:
+            return self.in_layout(value, Descriptor.dense(value.shape))
+        return self.in_layout(value, Descriptor.strided(value.shape, value.strides))
+
     def constant(self, array: Array) -> Value:
         """A value that is the same in every inference; the array must not change."""
         if is_formula(array):
