@@ -11,6 +11,7 @@ from polydevice.network import Network
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.rewrites import rewrite
 from polydevice.rewrites.integers.written_out import put_together
+from polydevice_cpu.passes.flush_tiny import flush_tiny
 from polydevice_cpu.passes.fold_scale import fold_scale
 from polydevice_cpu.passes.fuse_layer_norm import fuse_layer_norm
 from polydevice_cpu.passes.integers.byte_functions import byte_functions
@@ -45,6 +46,7 @@ BEFORE: tuple[Pass, ...] = (
 AFTER: tuple[Pass, ...] = (
     fuse_layer_norm,  # of the MVN that was recognised
     sink_squeeze,  # after activations are recognised: it moves what has one input and constants
+    flush_tiny,  # which would keep factors from being folded
     fold_scale,  # it takes factors of batch normalisations that were decomposed
     merge_additions,  # of what fold_scale leaves
     split_maxima,
