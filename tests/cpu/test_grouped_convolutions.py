@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from polydevice_cpu.onednn.library import library
+from polydevice_cpu.processor import has_bf16
 from tests.cpu import models
 from tests.cpu.loading import image, load
 
@@ -146,3 +147,32 @@ def test_dilated_windows_that_reach_far_beyond_the_rows(core, kernel, dilations,
     np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
     used = {step.implementation for step in executable.latest_plan().steps}
     assert not any(name.startswith(("x64:gemm", "ref")) for name in used)
+
+
+@pytest.mark.skipif(not has_bf16(), reason="no bfloat16 on this processor")
+@pytest.mark.parametrize(("groups", "each"), [(8, 4), (4, 12), (4, 32)])
+def test_groups_without_good_code_in_bf16_are_computed_in_f32(core, groups, each):
+    """And what they alone read is written so."""
+    rng = np.random.default_rng(each)
+    channels = groups * each
+    weights = {
+        "w": rng.normal(0, 0.2, (channels, 16, 1, 1)).astype(np.float32),
+        "g": rng.normal(0, 0.2, (channels, each, 3, 3)).astype(np.float32),
+        "v": rng.normal(0, 0.1, (16, channels, 1, 1)).astype(np.float32),
+    }
+    nodes = [
+        ("Conv", ["x", "w"], ["c"], {}),
+        ("Relu", ["c"], ["r"], {}),
+        ("Conv", ["r", "g"], ["d"], {"group": groups, "pads": [1] * 4, "strides": [2, 1]}),
+        ("Conv", ["d", "v"], ["y"], {}),
+    ]
+    model, x = models.build(nodes, {"x": [1, 16, 15, 13]}, ["y"], weights), image(2, 1, 16, 15, 13)
+    executable = load(core, model, ENFORCE_BF16="YES")
+    got = executable.create_infer_request().infer({"x": x})["y"]
+    (want,) = models.answer(model, {"x": x})
+    assert np.abs(got - want).max() < 0.03 * np.abs(want).max()
+    steps = [step for step in executable.latest_plan().steps if "Convolution" in step.type]
+    assert not any(step.implementation.startswith(("jit_bf16", "x64:gemm")) for step in steps)
+    if any("amx" in step.implementation for step in steps):
+        kinds = [str(step.arguments[step.outputs[0]].dtype) for step in steps[:2]]
+        assert kinds == (["bfloat16"] * 2 if each == 32 else ["float32"] * 2)
