@@ -21,17 +21,18 @@ from polydevice.ops.window import Window
 from polydevice.shape import bounds
 from polydevice.symbolic_size import is_symbolic
 from polydevice_cpu.lower import lowers
-from polydevice_cpu.lowering.depthwise import instead, is_by_machine
-from polydevice_cpu.lowering.wide import READERS, is_read_wide
 from polydevice_cpu.onednn.attributes import Attributes, Binary, PostOp
 from polydevice_cpu.onednn.constants import Arg, DataType, Query
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import convolution, deconvolution, matmul
 from polydevice_cpu.plan.building.column import Order, as_is, orders, sight, turned
-from polydevice_cpu.plan.building.pending import Flow, Instead, Make, Packed, Pending
+from polydevice_cpu.plan.building.pending import Flow, Make, Packed, Pending
 from polydevice_cpu.plan.building.sight import Merged, Rows
+from polydevice_cpu.plan.depthwise import instead, is_by_machine
 from polydevice_cpu.plan.holding import hold_seen
+from polydevice_cpu.plan.links import Instead
+from polydevice_cpu.plan.wide import READERS, is_read_wide
 
 if TYPE_CHECKING:
     from polydevice.node import Node

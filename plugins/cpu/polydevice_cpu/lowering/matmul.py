@@ -13,7 +13,6 @@ from polydevice.ops.matmul import MatMul
 from polydevice.symbolic_size import is_symbolic
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.lowering.arithmetic import reshaped
-from polydevice_cpu.lowering.wide import written
 from polydevice_cpu.onednn.attributes import Attributes, PostOp
 from polydevice_cpu.onednn.constants import Arg, DataType, Query
 from polydevice_cpu.onednn.descriptor import Descriptor, row_major
@@ -24,6 +23,7 @@ from polydevice_cpu.plan.building.sight import Flat, Positions
 from polydevice_cpu.plan.holding import hold_seen
 from polydevice_cpu.plan.step import PrimitiveStep
 from polydevice_cpu.plan.value import Value
+from polydevice_cpu.plan.wide import written
 
 if TYPE_CHECKING:
     from polydevice.node import Node

@@ -20,6 +20,7 @@ from polydevice_cpu.plan.building.chain import POST_OPS_LIMIT, is_slow_in_rows, 
 from polydevice_cpu.plan.building.decisions import Decisions, Unlike
 from polydevice_cpu.plan.building.integers import Levels
 from polydevice_cpu.plan.building.sight import AS_IS, Sight
+from polydevice_cpu.plan.links import Instead, Settled
 from polydevice_cpu.plan.step import PrimitiveStep, Sum
 from polydevice_cpu.plan.value import Value
 from polydevice_cpu.proof.claim import Claim, Link
@@ -106,29 +107,6 @@ class Extension:
     after: tuple[PostOp, ...]
     operands: Mapping[int, Operand]
     bias: Packed | None = None
-
-
-@dataclass(frozen=True)
-class Settled:
-    """A primitive that nothing more is fused into.
-
-    Attributes:
-        name: of the last layer.
-        type: of all of them.
-        layers: names of all, in order; empty for one.
-        post_ops: what follows it.
-        bias: of each channel.
-    """
-
-    name: str
-    type: str
-    layers: tuple[str, ...]
-    post_ops: tuple[PostOp, ...]
-    bias: Array | None
-
-
-Instead = Callable[["PlanBuilder", Settled], "Value | None"]
-"""Emits another step instead of the primitive, and returns its result; None where it cannot."""
 
 
 class Pending:

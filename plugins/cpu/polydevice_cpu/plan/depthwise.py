@@ -18,8 +18,7 @@ from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.constants import DataType
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.plan.binding.context import Context
-from polydevice_cpu.plan.building.pending import Instead, Settled
-from polydevice_cpu.plan.links import Link, links_of
+from polydevice_cpu.plan.links import Instead, Link, Settled, links_of
 from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, ByMachine, Compute
 from polydevice_cpu.plan.value import Value
 
