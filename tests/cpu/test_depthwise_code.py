@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 
 import ml_dtypes
@@ -29,6 +30,12 @@ CHAINS = {
     "hardswish, moved": (
         [(Function.HARDSWISH, 1 / 6, 0.5), (Function.LINEAR, 1.25, -0.25)],
         lambda y: 1.25 * y * np.clip(y / 6 + 0.5, 0, 1) - 0.25,
+    ),
+    "leaky": ([(Function.LEAKY, 0.1, 0.0)], lambda y: np.where(y < 0, 0.1 * y, y)),
+    "ELU": ([(Function.ELU, 1.5, 0.0)], lambda y: np.where(y < 0, 1.5 * np.expm1(y), y)),
+    "Gelu": (
+        [(Function.GELU, 0.0, 0.0)],
+        lambda y: y / 2 * (1 + np.vectorize(math.erf)(y / 2**0.5)),
     ),
     "swish": ([(Function.SWISH, 1.5, 0.0)], lambda y: y / (1 + np.exp(-1.5 * y))),
     "logistic": ([(Function.LOGISTIC, 0.0, 0.0)], lambda y: 1 / (1 + np.exp(-y))),
