@@ -92,6 +92,7 @@ def test_rows_that_onednn_adds_in_another_order_are_left_to_it(core, monkeypatch
 
 
 LEFT_TO_ONEDNN = {  # what follows a convolution, and how its step is called then
+    "gelu": ([("Gelu", ["a"], ["y"], {})], "Convolution+Gelu"),
     "tanh": ([("Tanh", ["a"], ["y"], {})], "Convolution+Tanh"),
     "slopes twice": (
         [("PRelu", ["a", "slope"], ["b"], {}), ("PRelu", ["b", "more"], ["y"], {})],
@@ -113,7 +114,7 @@ def test_what_there_is_no_code_for(core, case):
     }
     behind, kind = LEFT_TO_ONEDNN[case]
     nodes = [("Conv", ["x", "wide"], ["a"], {"pads": [1] * 4}), *behind]
-    model = models.build(nodes, {"x": ["n", 16, "h", "w"]}, ["y"], weights)
+    model = models.build(nodes, {"x": ["n", 16, "h", "w"]}, ["y"], weights, opset=20)
     executable = load(core, model, CPU_THREADS_NUM=1)
     request = executable.create_infer_request()
     for number, (height, width) in enumerate(SIZES):

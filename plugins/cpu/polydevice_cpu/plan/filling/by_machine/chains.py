@@ -12,15 +12,25 @@ from polydevice_cpu.plan.links import Link, link_of
 
 ONE_SLOPE_PER_CHANNEL, _SUMS = Prelu(2), (Sum(), Sum(1.0, DataType.F32))
 
-AS_ONEDNN = frozenset(Function) - {Function.GELU}
-"""What is the same to the bit as oneDNN's."""
+_UNLIKE_ONEDNN = (Function.GELU,)
+"""What is not the same to the bit as oneDNN's."""
 
 
-def links(attributes: Attributes, result: Argument) -> tuple[Link, ...] | None:
-    """What follows; None where there is no code for it."""
+def links(
+    attributes: Attributes, result: Argument, *, as_onednn: bool = False
+) -> tuple[Link, ...] | None:
+    """What follows; None where there is no code for it.
+
+    Args:
+        attributes: of a primitive.
+        result: the layout of what it computes.
+        as_onednn: whether it has to be the same to the bit as oneDNN's.
+    """
     made = [_link(each, result) for each in attributes.post_ops]
     found = tuple(each for each in made if each is not None)
     functions = [function for function, *_ in found]
+    if as_onednn and not set(functions).isdisjoint(_UNLIKE_ONEDNN):
+        return None
     are_single = all(functions.count(each) < 2 for each in (Function.PRELU, Function.ADD))
     return found if are_single and len(found) == len(made) <= LONGEST else None
 

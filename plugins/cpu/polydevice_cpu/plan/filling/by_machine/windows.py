@@ -41,7 +41,6 @@ from polydevice_cpu.onednn.descriptor import (
 )
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.filling.by_machine.chains import (
-    AS_ONEDNN,
     ONE_SLOPE_PER_CHANNEL,
     inputs_of,
     is_known,
@@ -107,14 +106,11 @@ def may_be_by_machine(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
         has_code = weights.shape[1:3] == (1, 1) and rank == 5
     else:
         has_code = rank == len(src.shape) < 5 and given.implementation in _WITH_ALL_CHANNELS
-    followed = links(attributes, dst)
-    if rank > 3:
-        has_code &= followed is not None and all(each[0] in AS_ONEDNN for each in followed)
-    else:
-        has_code &= 4 * math.prod(weights.shape) <= MOST_WEIGHTS_BYTES
+    is_small = is_known(*weights.shape) and 4 * math.prod(weights.shape) <= MOST_WEIGHTS_BYTES
     return (
         has_code
-        and followed is not None
+        and (rank > 3 or is_small)
+        and links(attributes, dst, as_onednn=rank > 3) is not None
         and (given.threads == 1 or may_share())
         and not isinstance(bias, SymbolicDescriptor)
         and all(map(is_open, (src, dst)))
@@ -167,7 +163,7 @@ def _may_be_of_rows(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
         and channels <= MOST_CHANNELS
         and (not isinstance(bias, Descriptor) or bias.shape == (1, 1, 1, results))
         and not attributes.quantisation
-        and links(attributes, dst) is not None
+        and links(attributes, dst, as_onednn=True) is not None
         and ONE_SLOPE_PER_CHANNEL not in attributes.post_ops
     )
 
