@@ -27,12 +27,19 @@ class ByMachine:
 
     Attributes:
         compute: what calls it.
-        prepare: returns the code of inputs and outputs, which is told the addresses of all of
-            them; None where `compute` is called.
+        prepare: returns the code of inputs and outputs, one call or several, which is told the
+            addresses of all of them; None where `compute` is called.
     """
 
     compute: Compute
-    prepare: Callable[[Sequence[Value]], Told | None]
+    prepare: Callable[[Sequence[Value]], Told | list[Told] | None]
+
+    def code(self, values: Sequence[Value]) -> Code | None:
+        """Return the code of inputs and outputs; None where `compute` is called."""
+        told = self.prepare(values)
+        if told is None:
+            return None
+        return Code.of(told if isinstance(told, list) else [told])
 
     def __call__(self, *arrays: Array) -> Array | Sequence[Array]:
         """Compute."""

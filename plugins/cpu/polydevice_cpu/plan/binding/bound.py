@@ -389,9 +389,9 @@ class BoundPlan:
 
     def _bind_array_step(self, step: ArrayStep) -> Call:
         compute = step.start(self._context)
-        told = compute.prepare(step.values) if isinstance(compute, ByMachine) else None
-        if told is not None:
-            return self._bind_code(Code.of([told]), step.values)
+        code = compute.code(step.values) if isinstance(compute, ByMachine) else None
+        if code is not None:
+            return self._bind_code(code, step.values)
         self.computes_arrays = True
         inputs = self._arrays(step.inputs)
         outputs = self._arrays(step.outputs)
