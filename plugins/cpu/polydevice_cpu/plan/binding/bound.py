@@ -18,12 +18,12 @@ from polydevice.errors import (
     InferenceError,
     InferTimeoutError,
 )
-from polydevice_cpu.algorithms.by_machine.code import Code
+from polydevice_cpu.algorithms.by_machine.code import Code, CodeCall
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.engine import Memories, address_of
 from polydevice_cpu.onednn.primitive import Primitive, execution_error
-from polydevice_cpu.plan.binding.array_calls import call_of
+from polydevice_cpu.plan.binding.array_calls import call_of, refused
 from polydevice_cpu.plan.binding.blocks import BlockCalls
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.giving_way import GivingWay
@@ -258,6 +258,8 @@ class BoundPlan:
         if isinstance(call, Together):
             call, status = call.failed(status)
         step = self.plan.steps[self._calls.index(call)]
+        if isinstance(call, CodeCall) and isinstance(step, ArrayStep):
+            refused(step, step.start(self._context), call)
         return execution_error(f"{step.type} {step.name!r}", status)
 
     # -- inputs and outputs -------------------------------------------------------------------
