@@ -10,7 +10,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.ops import recurrent as ops
-from polydevice_cpu.algorithms.by_machine.code import Code, Told
+from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.algorithms.by_machine.recurrent.functions import Activation
 from polydevice_cpu.algorithms.by_machine.recurrent.loop import MOST_ITEMS, Form
 from polydevice_cpu.algorithms.by_machine.recurrent.steps import (
@@ -150,16 +150,19 @@ def _values(
 
 def _start(layer: Layer, _: Context) -> Compute:
     """Start what computes a layer with what `Form.names` has."""
+    result = layer.form.names.index("result")
 
-    def prepare(values: Sequence[Value]) -> list[Told] | None:
-        time, batch, _ = values[layer.form.names.index("result")].shape
-        return steps(layer, time, batch)
+    def code(shape: tuple[int, ...]) -> Code | None:
+        told = steps(layer, *shape[:2])
+        return None if told is None else Code.of(told)
+
+    def prepare(values: Sequence[Value]) -> Code | None:
+        return code(values[result].shape)
 
     def compute(*arrays: Array) -> tuple[()]:
-        time, batch, _ = arrays[layer.form.names.index("result")].shape
-        told = steps(layer, time, batch)
-        assert told is not None
-        Code.of(told).bound([address_of(array) for array in arrays])()
+        made = code(arrays[result].shape)
+        assert made is not None
+        made.bound([address_of(array) for array in arrays])()
         return ()
 
     return ByMachine(compute, prepare)

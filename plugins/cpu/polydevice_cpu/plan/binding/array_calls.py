@@ -44,11 +44,11 @@ def call_of(
     return partial(store, compute, inputs, outputs, step)
 
 
-def refused(step: ArrayStep, compute: Compute, call: CodeCall) -> None:
-    """Compute a step that its machine code has refused.
+def compute_instead(step: ArrayStep, compute: Compute, call: CodeCall) -> None:
+    """Compute a step whose machine code has refused what it reads.
 
     Raises:
-        InferenceError: says what was wrong.
+        InferenceError: says what is wrong with it, if something is.
     """
     arrays = []
     for value, address in zip(step.values, call.addresses(len(step.values)), strict=True):

@@ -15,7 +15,6 @@ from polydevice.dtype import Array
 from polydevice.errors import (
     DeviceMemoryError,
     InferCancelledError,
-    InferenceError,
     InferTimeoutError,
 )
 from polydevice_cpu.algorithms.by_machine.code import Code, CodeCall
@@ -23,7 +22,7 @@ from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.engine import Memories, address_of
 from polydevice_cpu.onednn.primitive import Primitive, execution_error
-from polydevice_cpu.plan.binding.array_calls import call_of, refused
+from polydevice_cpu.plan.binding.array_calls import call_of, compute_instead
 from polydevice_cpu.plan.binding.blocks import BlockCalls
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.giving_way import GivingWay
@@ -203,7 +202,7 @@ class BoundPlan:
                     self._set_threads(threads)
             status = call()
             if status:
-                raise self._failure(call, status)
+                self._go_on(call, status)
         self._is_compiled = True
 
     def _run_all(self, check: Call) -> None:
@@ -214,7 +213,7 @@ class BoundPlan:
             for call in stretch:
                 status = call()
                 if status:
-                    raise self._failure(call, status)
+                    self._go_on(call, status)
 
     def run_marked(self) -> list[int]:
         """Run as `run` does; return when the first step began and when each ended.
@@ -238,7 +237,7 @@ class BoundPlan:
             status = call()
             marks.append(now())
             if status:
-                raise self._failure(call, status)
+                self._go_on(call, status)
         return marks
 
     def _in_stretches(self) -> list[list[Call]]:
@@ -254,13 +253,23 @@ class BoundPlan:
             run.append(call)
         return stretches(run)
 
-    def _failure(self, call: Call, status: int) -> InferenceError:
+    def _go_on(self, call: Call, status: int) -> None:
+        """Compute by NumPy what machine code has refused, and what was to follow in the same call.
+
+        Raises:
+            InferenceError: what the step reads is wrong, or oneDNN failed.
+        """
+        rest: Sequence[Call] = ()
         if isinstance(call, Together):
-            call, status = call.failed(status)
+            call, status, rest = call.failed(status)
         step = self.plan.steps[self._calls.index(call)]
-        if isinstance(call, CodeCall) and isinstance(step, ArrayStep):
-            refused(step, step.start(self._context), call)
-        return execution_error(f"{step.type} {step.name!r}", status)
+        if not isinstance(call, CodeCall) or not isinstance(step, ArrayStep):
+            raise execution_error(f"{step.type} {step.name!r}", status)
+        compute_instead(step, step.start(self._context), call)
+        for other in rest:
+            status = other()
+            if status:
+                self._go_on(other, status)
 
     # -- inputs and outputs -------------------------------------------------------------------
 

@@ -28,9 +28,10 @@ class Together(partial[int]):
 
     executions: Sequence[Execution | Calls]
 
-    def failed(self, result: int) -> tuple[Execution | Calls, int]:
-        """Return which one failed, by what the call returned, and its status."""
-        return self.executions[len(self.executions) - (result >> 32)], result & 0xFFFFFFFF
+    def failed(self, result: int) -> tuple[Call, int, Sequence[Call]]:
+        """Return which one failed, by what the call returned, its status, and those behind it."""
+        first, *rest = self.executions[len(self.executions) - (result >> 32) :]
+        return first, result & 0xFFFFFFFF, rest
 
 
 def stretches(steps: Sequence[Call]) -> list[list[Call]]:
