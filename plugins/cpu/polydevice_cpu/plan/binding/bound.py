@@ -28,7 +28,7 @@ from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.giving_way import GivingWay
 from polydevice_cpu.plan.binding.moving import MovingPlace, view_of
 from polydevice_cpu.plan.binding.places import Places
-from polydevice_cpu.plan.binding.stretches import Call, Together, stretches
+from polydevice_cpu.plan.binding.stretches import Call, Together, is_recorded, stretches
 from polydevice_cpu.plan.binding.strips import run_strips
 from polydevice_cpu.plan.binding.workspace import Workspace
 from polydevice_cpu.plan.plan import Plan
@@ -172,9 +172,19 @@ class BoundPlan:
         self._compile()
         if without != self._without:
             self._stretches, self._without = None, without
-        threads = self._first_threads
-        is_set = self._most_threads == 1 and self._get_threads() == threads
+        is_set = self._most_threads == 1 and self._get_threads() == self._first_threads
         return partial(self._run_all, current_bounds().check) if is_set else self.run
+
+    def recorded(self, without: AbstractSet[int]) -> list[Call] | None:
+        """Return the call of each step but some, if all are C functions that take one thread.
+
+        Who calls them calls `go_on` where one returns anything but 0.
+        """
+        self._compile()
+        if self._most_threads > 1:
+            return None
+        calls = [call for number, call in enumerate(self._calls) if number not in without]
+        return calls if all(map(is_recorded, calls)) else None
 
     def _run(self) -> None:
         if self._is_compiled:
@@ -202,7 +212,7 @@ class BoundPlan:
                     self._set_threads(threads)
             status = call()
             if status:
-                self._go_on(call, status)
+                self.go_on(call, status)
         self._is_compiled = True
 
     def _run_all(self, check: Call) -> None:
@@ -213,7 +223,7 @@ class BoundPlan:
             for call in stretch:
                 status = call()
                 if status:
-                    self._go_on(call, status)
+                    self.go_on(call, status)
 
     def run_marked(self) -> list[int]:
         """Run as `run` does; return when the first step began and when each ended.
@@ -237,7 +247,7 @@ class BoundPlan:
             status = call()
             marks.append(now())
             if status:
-                self._go_on(call, status)
+                self.go_on(call, status)
         return marks
 
     def _in_stretches(self) -> list[list[Call]]:
@@ -253,7 +263,7 @@ class BoundPlan:
             run.append(call)
         return stretches(run)
 
-    def _go_on(self, call: Call, status: int) -> None:
+    def go_on(self, call: Call, status: int) -> None:
         """Compute by NumPy what machine code has refused, and what was to follow in the same call.
 
         Raises:
@@ -269,7 +279,7 @@ class BoundPlan:
         for other in rest:
             status = other()
             if status:
-                self._go_on(other, status)
+                self.go_on(other, status)
 
     # -- inputs and outputs -------------------------------------------------------------------
 

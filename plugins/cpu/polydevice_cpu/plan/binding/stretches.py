@@ -43,13 +43,14 @@ def stretches(steps: Sequence[Call]) -> list[list[Call]]:
     found: list[list[Call]] = []
     for first in range(0, len(steps), STRETCH):
         found.append([])
-        for are_recorded, group in groupby(steps[first : first + STRETCH], _is_recorded):
+        for are_recorded, group in groupby(steps[first : first + STRETCH], is_recorded):
             calls_of = list(group)
             found[-1] += _together(calls_of) if are_recorded else calls_of
     return found
 
 
-def _is_recorded(call: Call) -> bool:
+def is_recorded(call: Call) -> bool:
+    """Whether a call is one of a C function, which may be called with others."""
     return isinstance(call, (Execution, Calls))
 
 
