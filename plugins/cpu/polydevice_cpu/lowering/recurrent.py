@@ -13,6 +13,7 @@ from polydevice.node import FLOAT_REASON
 from polydevice.ops import recurrent as ops
 from polydevice.symbolic_size import UntraceableError, is_symbolic
 from polydevice_cpu.lower import lowers
+from polydevice_cpu.lowering.recurrent_digits import MOST_ITEMS, emit_digits
 from polydevice_cpu.lowering.recurrent_loop import emit_loop
 from polydevice_cpu.lowering.recurrent_views import (
     hidden_view,
@@ -59,9 +60,6 @@ _LASTS = (Arg.DST_ITER, Arg.DST_ITER_C)
 
 SHUT = 1e30
 """Added to what enters a gate, or taken from it, makes it 1 or 0 whatever else enters."""
-
-MOST_ITEMS = 16
-"""Of a batch; items times steps that W meets at once, too: more take longer for each."""
 
 MANY_ELEMENTS = 1 << 19
 """Recurrent weights of fewer, 362 states, stay in a cache as f32, where one item goes through many
@@ -360,9 +358,13 @@ def lower_compressed_lstm(builder: PlanBuilder, node: Node) -> bool:
     w, r, bias, *scales = (port.desc.constant for port in node.inputs[4:])
     if w is None or r is None or bias is None or scales[0] is None or scales[1] is None:
         return False
+    x, lengths = node.inputs[0], node.inputs[3]
+    weights = (w, r, bias, scales[0], scales[1])
+    if _full_length(lengths, x) and emit_digits(builder, node, weights):
+        return True
     found = _digit_products(builder, node, (w, r), (scales[0], scales[1]))
     if found is not None:
-        return _emit_compressed(builder, node, found, (w, r, bias, scales[0], scales[1]))
+        return _emit_compressed(builder, node, found, weights)
     builder.refuse(node.name, f"{FLOAT_REASON}, which takes no longer for sequences like these")
     made = [
         builder.derived(q, f"floats {address_of(s)}", partial(floats, scales=s))

@@ -71,7 +71,7 @@ def emit_loop(builder: PlanBuilder, node: Node, weights: list[Array], *, is_plai
         return False
     if is_plain and builder.settings.threads > 1 and time * batch * r.size > MOST_PRODUCTS:
         return False
-    layer = _layer(op, length_bytes, peepholes=len(vectors) > 1)
+    layer = layer_of(op, length_bytes, peepholes=len(vectors) > 1)
     source = Descriptor.dense((time * batch, size))
     target = Descriptor.dense((time * batch, layer.columns))
     made = matmul(source, Descriptor.any((size, layer.columns)), None, target, Attributes())
@@ -168,7 +168,8 @@ def _start(layer: Layer, _: Context) -> Compute:
     return ByMachine(compute, prepare)
 
 
-def _layer(op: ops.Recurrent, length_bytes: int, *, peepholes: bool) -> Layer:
+def layer_of(op: ops.Recurrent, length_bytes: int, *, peepholes: bool) -> Layer:
+    """Return a layer as machine code computes it."""
     direction = op.direction if isinstance(op, ops.SequenceOf) else ops.Direction.FORWARD
     backwards = [d == 1 or direction is ops.Direction.REVERSE for d in range(direction.count)]
     kind = "rnn"

@@ -22,7 +22,7 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
     Instructions,
 )
 
-AND, OR = 0xDB, 0xEB
+AND, OR, MAX_OF_INTEGERS = 0xDB, 0xEB, 0x3D
 BELOW, ABOVE = 1, 14
 """What vectors are compared for."""
 
@@ -100,7 +100,8 @@ class Functions(Instructions):
         """Append x = other where a mask says, and 0 elsewhere."""
         self.vector(LOAD, x, 0, other, is_memory=False, mask=mask)
 
-    def _bits(self, opcode: int, register: int, first: int, bits: int) -> None:
+    def with_bits(self, opcode: int, register: int, first: int, bits: int) -> None:
+        """Append an integer instruction on a vector and a constant."""
         behind = self._place(struct.pack("<I", bits))
         self.vector(opcode, register, first, RSI, behind=behind, prefix=1, is_one=True)
 
@@ -163,14 +164,14 @@ class Functions(Instructions):
     def _tanh(self, x: int, _: float, __: float) -> None:
         """-e / (2 + e), e = exp(-2 |x|) - 1, and the sign of x."""
         sign = TEMPORARY[3]
-        self._bits(AND, sign, x, _SIGN)
-        self._bits(OR, x, x, _SIGN)
+        self.with_bits(AND, sign, x, _SIGN)
+        self.with_bits(OR, x, x, _SIGN)
         self.of_vectors(ADD, x, x, x)
         self.bound(x, -20, None)
         result = self._exponential_less_1(x)
         self.with_constant(ADD, x, result, 2)
         self.of_vectors(DIVIDE, x, result, x)
-        self._bits(AND, x, x, _REST)
+        self.with_bits(AND, x, x, _REST)
         self.vector(OR, x, x, sign, prefix=1, is_memory=False)
 
     def _relu(self, x: int, _: float, __: float) -> None:
@@ -214,7 +215,7 @@ class Functions(Instructions):
 
     def _soft_sign(self, x: int, _: float, __: float) -> None:
         size = TEMPORARY[0]
-        self._bits(AND, size, x, _REST)
+        self.with_bits(AND, size, x, _REST)
         self.with_constant(ADD, size, size, 1)
         self.of_vectors(DIVIDE, x, x, size)
 
@@ -223,7 +224,7 @@ class Functions(Instructions):
         given, square, small = TEMPORARY[3], TEMPORARY[2], TEMPORARY[1]
         self.of_vectors(LOAD, given, 0, x)
         self.bound(given, 0, None)
-        self._bits(OR, x, x, _SIGN)
+        self.with_bits(OR, x, x, _SIGN)
         self.bound(x, _LEAST, None)
         self._exponential(x)
         self.with_constant(ADD, x, small, 2)

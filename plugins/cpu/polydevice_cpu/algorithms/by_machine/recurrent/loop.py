@@ -44,18 +44,18 @@ MOST_ITEMS = 4
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 
 STEPS, STEP, RESULT_STEP, ITEM, STATE_ITEM, RESULT_ITEM, BLOCKS, PAIRS = range(8)
-LAST_MASK, FIRST, FORWARD, ROW = range(8, 12)
-NUMBERS = 12
+LAST_MASK, FIRST, FORWARD, ROW, TERM_BLOCKS, TERM_MASK = range(8, 14)
+NUMBERS = 14
 """Numbers behind the addresses: steps; bytes between what the input brings to two steps, and
 between two steps' results; the same between two items, and between their states; blocks of states;
 pairs of states; which states of the last block there are; the first step and 1 or -1; bytes of an
-item's states here."""
+item's states here. The last two are for `digits`."""
 
-_HERE, _NEXT, _MORE, _RESET = range(4)
+HERE, NEXT, MORE, RESET = range(4)
 """Places of states here: now, after the step, an LSTM's cell or a GRU's update gate, and a GRU's
 states behind its reset gate."""
 
-_STATES, _ITEMS = 1, 2
+STATES, _ITEMS = 1, 2
 """Masks: of a block's states; of items that a step is for, these and up."""
 
 _OLD, _CELL, _NEW = 16, 17, 18
@@ -113,32 +113,34 @@ class Form(NamedTuple):
         return (tuple(range(GATES[self.kind])),)
 
 
-class _Loop(Functions):
-    """Code of a form."""
+class Loop(Functions):
+    """Code of a form; `names` are of what it is told the addresses of."""
 
-    def __init__(self, form: Form) -> None:
+    def __init__(self, form: Form, names: Sequence[str], places: int) -> None:
         super().__init__()
         self.form, self.items = form, range(form.items)
         self.gates = GATES[form.kind]
-        self.behind = len(form.names)
+        self.names, self.places = names, places
+        self.behind = len(names)
 
     def at(self, name: str) -> int:
         """Which number an address is."""
-        return self.form.names.index(name)
+        return self.names.index(name)
 
     def code(self) -> bytes:
         """All of it."""
-        form, slots = self.form, 1 + self.form.places
+        slots = 1 + self.places
         self.begin(slots)
         self.plain(0x8D, RSI, RDI, 8 * (self.behind + NUMBERS))
         self.get(RDX, ROW)
         self.scaled(R11, RDX, RDX, 2)
         self.load(RAX, RDI, self.at("room"))
-        for place in range(form.places):
+        for place in range(self.places):
             self.store(RAX, RSP, 1 + place)
             for _ in self.items:
                 self.add(RAX, RDX)
         self.move_states("", STORE)
+        self.begin_states()
         self.load(R13, RDI, self.at("entering"))
         self.load(R14, RDI, self.at("result"))
         self.get(RAX, FIRST)
@@ -155,15 +157,17 @@ class _Loop(Functions):
         """Load one of the numbers behind the addresses."""
         self.load(register, RDI, self.behind + number)
 
-    def blocks(self, body: Callable[[], None]) -> None:
+    def blocks(
+        self, body: Callable[[], None], count: int = BLOCKS, last_mask: int = LAST_MASK
+    ) -> None:
         """Append what is done for each block; R9 is how many bytes it lies behind the first."""
-        self.get(R15, BLOCKS)
+        self.get(R15, count)
         self.raw("4d31c9")  # xor r9, r9
         start = len(self.text)
         self.raw("b8ffff0000")  # mov eax, 0xffff
         self.compare(R15, 1)
-        self.set_if_equal(RAX, RDI, 8 * (self.behind + LAST_MASK))
-        self.set_mask(_STATES, RAX)
+        self.set_if_equal(RAX, RDI, 8 * (self.behind + last_mask))
+        self.set_mask(STATES, RAX)
         body()
         self.step(R9, 4 * BLOCK)
         self.again(R15, start)
@@ -177,9 +181,9 @@ class _Loop(Functions):
 
     def move_states(self, prefix: str, how: int) -> None:
         """Append what copies the states here, or to their results."""
-        pairs = [("state" if not prefix else "last", _HERE)]
+        pairs = [("state" if not prefix else "last", HERE)]
         if self.form.kind == "lstm":
-            pairs.append((f"{prefix}cell", _MORE))
+            pairs.append((f"{prefix}cell", MORE))
 
         def body() -> None:
             for name, place in pairs:
@@ -187,14 +191,17 @@ class _Loop(Functions):
                 self.add(RAX, R9)
                 for row in self.rows(place, R8):
                     if how == STORE:
-                        self.vector(LOAD, 0, 0, RAX, mask=_STATES)
+                        self.vector(LOAD, 0, 0, RAX, mask=STATES)
                         self.vector(STORE, 0, 0, *row)
                     else:
                         self.vector(LOAD, 0, 0, *row)
-                        self.vector(STORE, 0, 0, RAX, mask=_STATES)
+                        self.vector(STORE, 0, 0, RAX, mask=STATES)
                     self.add(RAX, RDI, self.behind + STATE_ITEM)
 
         self.blocks(body)
+
+    def begin_states(self) -> None:
+        """Append what else is made of the first states; nothing here."""
 
     def step_of_all(self) -> None:
         """Append a step."""
@@ -205,7 +212,7 @@ class _Loop(Functions):
             self.move(R10, R13)
 
             def body(gates: Sequence[int] = gates, number: int = number) -> None:
-                self.multiply(gates, _RESET if number else _HERE)
+                self.multiply(gates, RESET if number else HERE)
                 for item in self.items:
                     first = item * len(gates)
                     self.pass_gates(item, list(range(first, first + len(gates))), number)
@@ -213,16 +220,17 @@ class _Loop(Functions):
 
             self.blocks(body)
 
-        def copy() -> None:
-            for source, target in zip(self.rows(_NEXT, R8), self.rows(_HERE, RAX), strict=True):
-                self.vector(LOAD, 0, 0, *source)
-                self.vector(STORE, 0, 0, *target)
-
-        self.blocks(copy)
+        self.blocks(self.copy_states)
         self.add(R13, RDI, self.behind + STEP)
         self.add(R14, RDI, self.behind + RESULT_STEP)
         self.get(RAX, FORWARD)
         self.plain(0x01, RAX, RSP, 0)
+
+    def copy_states(self) -> None:
+        """Append what makes the next states of a block the present ones."""
+        for source, target in zip(self.rows(NEXT, R8), self.rows(HERE, RAX), strict=True):
+            self.vector(LOAD, 0, 0, *source)
+            self.vector(STORE, 0, 0, *target)
 
     def find_items(self) -> None:
         """Append masks of the items that a step is for."""
@@ -264,7 +272,7 @@ class _Loop(Functions):
     def begin_sums(self, sums: Sequence[Sequence[int]], gates: Sequence[int]) -> None:
         """Append what sums begin with; a late reset's with the bias behind the product."""
         late = self.gates - 1 if self.form.late_reset else None
-        self.find_bias()
+        self.find_of_gates("bias")
         self.move(RAX, R10)
         for each in sums:
             for sum_, gate in zip(each, gates, strict=True):
@@ -285,9 +293,9 @@ class _Loop(Functions):
         for item, sum_ in enumerate(sums):
             self.add_product(sum_, _FACTORS + item, _WEIGHTS)
 
-    def find_bias(self) -> None:
-        """Append what lets R8 point to a block's bias."""
-        self.load(R8, RDI, self.at("bias"))
+    def find_of_gates(self, name: str) -> None:
+        """Append what lets R8 point to what there is for each gate of a block."""
+        self.load(R8, RDI, self.at(name))
         self.add(R8, R10)
         self.subtract(R8, R13)
 
@@ -310,7 +318,7 @@ class _Loop(Functions):
             self.gate(sums[0], 0)
             self.keep_state(item, sums[0])
         elif phase:
-            self.vector(LOAD, _CELL, 0, *self.rows(_MORE, R8)[item])
+            self.vector(LOAD, _CELL, 0, *self.rows(MORE, R8)[item])
             self.finish_gru(item, _CELL, sums[0])
         else:
             self.pass_gru(item, sums)
@@ -318,7 +326,7 @@ class _Loop(Functions):
     def pass_lstm(self, item: int, sums: Sequence[int]) -> None:
         """Append an LSTM's gates; what enters them is in the order f, i, c, o."""
         forget, enter, inner, leave = sums
-        places = self.rows(_MORE, R8)
+        places = self.rows(MORE, R8)
         self.vector(LOAD, _OLD, 0, *places[item])
         self.peep(forget, 2, _OLD)
         self.gate(forget, 0)
@@ -339,7 +347,7 @@ class _Loop(Functions):
         if self.form.length_bytes:
             self.replace(_OLD, _CELL, _ITEMS + item)
         self.vector(
-            *(STORE, _OLD if self.form.length_bytes else _CELL, 0, *self.rows(_MORE, R8)[item])
+            *(STORE, _OLD if self.form.length_bytes else _CELL, 0, *self.rows(MORE, R8)[item])
         )
         self.keep_state(item, _NEW)
 
@@ -360,15 +368,15 @@ class _Loop(Functions):
             self.move(RAX, R10)
             for _ in range(item):
                 self.add(RAX, RDI, self.behind + ITEM)
-            self.find_bias()
+            self.find_of_gates("bias")
             self.enter(_CELL, self.gates - 1, RAX)
             self.add_product(_CELL, reset, new[0])
             self.of_vectors(LOAD, new[0], 0, _CELL)
             self.finish_gru(item, update, new[0])
             return
-        self.vector(MUL, reset, reset, *self.rows(_HERE, R8)[item])
-        self.vector(STORE, update, 0, *self.rows(_MORE, R8)[item])
-        self.vector(STORE, reset, 0, *self.rows(_RESET, R8)[item])
+        self.vector(MUL, reset, reset, *self.rows(HERE, R8)[item])
+        self.vector(STORE, update, 0, *self.rows(MORE, R8)[item])
+        self.vector(STORE, reset, 0, *self.rows(RESET, R8)[item])
 
     def finish_gru(self, item: int, update: int, new: int) -> None:
         """Append (1 - update) * the new state + update * the old one."""
@@ -376,7 +384,7 @@ class _Loop(Functions):
         self.fill(_NEW, 1)
         self.of_vectors(SUB, _NEW, _NEW, update)
         self.of_vectors(MUL, _NEW, _NEW, new)
-        self.vector(0xB8, _NEW, update, *self.rows(_HERE, R8)[item], kind=2, prefix=1)
+        self.vector(0xB8, _NEW, update, *self.rows(HERE, R8)[item], kind=2, prefix=1)
         self.keep_state(item, _NEW)
 
     def keep_state(self, item: int, new: int) -> None:
@@ -384,19 +392,19 @@ class _Loop(Functions):
         kept = new
         if self.form.length_bytes:
             kept = _OLD
-            self.vector(LOAD, _OLD, 0, *self.rows(_HERE, R8)[item])
+            self.vector(LOAD, _OLD, 0, *self.rows(HERE, R8)[item])
             self.replace(_OLD, new, _ITEMS + item)
             self.keep(new, new, _ITEMS + item)
-        self.vector(STORE, kept, 0, *self.rows(_NEXT, R8)[item])
+        self.vector(STORE, kept, 0, *self.rows(NEXT, R8)[item])
         self.move(RAX, R14)
         self.add(RAX, R9)
         for _ in range(item):
             self.add(RAX, RDI, self.behind + RESULT_ITEM)
-        self.vector(STORE, new, 0, RAX, mask=_STATES)
+        self.vector(STORE, new, 0, RAX, mask=STATES)
 
 
 def loop(form: Form) -> tuple[bytes, bytes]:
     """Return the code of a form, and the constants that lie behind the numbers it is told."""
-    made = _Loop(form)
+    made = Loop(form, form.names, form.places)
     text = made.code()
     return text, b"".join(made.constants)

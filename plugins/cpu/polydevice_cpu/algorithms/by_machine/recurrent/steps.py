@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -70,13 +69,13 @@ class Layer(NamedTuple):
 
 def entering_weights(layer: Layer, weights: Array) -> Array:
     """[D, gates * H, I] as [I, columns]; a bias [D, gates * H] as [1, columns]."""
-    blocks = _blocks(layer, weights.reshape(*weights.shape[:2], -1))
+    blocks = gate_blocks(layer, weights.reshape(*weights.shape[:2], -1))
     return np.ascontiguousarray(blocks.transpose(4, 0, 2, 1, 3).reshape(-1, layer.columns))
 
 
 def recurrent_weights(layer: Layer, weights: Array) -> Array:
     """[D, gates * H, H] as the loop reads them, phase by phase, a row of zeros behind an odd H."""
-    blocks = _blocks(layer, weights)
+    blocks = gate_blocks(layer, weights)
     padded = np.zeros((*blocks.shape[:4], 2 * layer.pairs), np.float32)
     padded[..., : layer.hidden] = blocks
     phases = [
@@ -92,10 +91,10 @@ def whole_rows(layer: Layer, vectors: Array) -> Array:
     return np.pad(found, ((0, 0), (0, 0), (0, layer.blocks * BLOCK - layer.hidden)))
 
 
-def _blocks(layer: Layer, weights: Array) -> Array:
+def gate_blocks(layer: Layer, weights: Array) -> Array:
     """[D, gates * H, C] as [D, gates, blocks, states of a block, C]."""
     count, _, channels = weights.shape
-    result = np.zeros((count, layer.gates, layer.blocks * BLOCK, channels), np.float32)
+    result = np.zeros((count, layer.gates, layer.blocks * BLOCK, channels), weights.dtype)
     result[:, :, : layer.hidden] = weights.reshape(count, layer.gates, layer.hidden, channels)
     return result.reshape(count, layer.gates, layer.blocks, BLOCK, channels)
 
@@ -116,9 +115,9 @@ def steps(layer: Layer, time: int, batch: int) -> list[Told] | None:
             if code is None:
                 return None
             function, constants = code
-            found.append(
-                (function, _numbers(layer, form, (time, batch), direction, first) + constants)
-            )
+            begins, numbers = numbers_of(layer, (time, batch), direction, first)
+            told = [*(begins[name] for name in form.names), *numbers]
+            found.append((function, struct.pack(f"@{len(told)}q", *told) + constants))
             first += items
     return found
 
@@ -130,8 +129,10 @@ def _function(form: Form) -> tuple[Any, bytes] | None:
     return None if function is None else (function, constants)
 
 
-def _numbers(layer: Layer, form: Form, sizes: tuple[int, int], direction: int, first: int) -> bytes:
-    """What code is told: where everything begins, and its numbers."""
+def numbers_of(
+    layer: Layer, sizes: tuple[int, int], direction: int, first: int
+) -> tuple[dict[str, int], list[int]]:
+    """Where everything begins, by name, and what code is told behind that."""
     time, batch = sizes
     directions, hidden, row = len(layer.backwards), layer.hidden, layer.blocks * BLOCK * _BYTES
     turned = layer.backwards[direction]
@@ -141,21 +142,20 @@ def _numbers(layer: Layer, form: Form, sizes: tuple[int, int], direction: int, f
     last = time - 1 if turned else 0
     gates = layer.gates * row
     begins = {
+        **dict.fromkeys(("state", "cell", "last", "last_cell"), state),
         "entering": (last * batch + first) * entering + direction * gates,
         "bias": direction * gates,
         "weights": direction * layer.weights * _BYTES,
         "peepholes": direction * 3 * row,
         "behind": direction * row,
-        "lengths": first * form.length_bytes,
+        "lengths": first * layer.form.length_bytes,
         "result": (last * batch + first) * result + direction * hidden * _BYTES,
         "room": 0,
     }
     sign = -1 if turned else 1
     left = hidden - (layer.blocks - 1) * BLOCK
-    numbers: Sequence[int] = (
-        *(begins.get(name, state) for name in form.names),
+    return begins, [
         *(time, sign * batch * entering, sign * batch * result),
         *(entering, hidden * _BYTES, result, layer.blocks, layer.pairs),
-        *((1 << left) - 1, last, sign, row),
-    )
-    return struct.pack(f"@{len(numbers)}q", *numbers)
+        *((1 << left) - 1, last, sign, row, 0, 0),
+    ]
