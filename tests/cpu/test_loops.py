@@ -230,8 +230,12 @@ def test_appended_to_what_is_carried(core, kind, already, trips):
 
 
 @pytest.mark.parametrize("trips", [1, 2, 9])
-def test_what_iterations_insert_into_a_sequence_stays_as_it_was(core, trips):
-    """As TorchScript writes lists; an iteration's memory is written again by the next one."""
+@pytest.mark.parametrize("read", ["joined", "stacked", "stacked last", "stacked and counted"])
+def test_what_iterations_insert_into_a_list(core, read, trips):
+    """As TorchScript writes lists; an iteration's memory is written again by the next one.
+
+    Where the list is joined alone, parts are the loop's output, and no list is made.
+    """
     body = helper.make_graph(
         [
             node("MatMul", "a w", "b"), node("ArgMax", "b", "k", axis=1),
@@ -246,24 +250,33 @@ def test_what_iterations_insert_into_a_sequence_stays_as_it_was(core, trips):
     nodes = [
         node("SequenceEmpty", "", "none", dtype=WHOLE),
         helper.make_node("Loop", ["n", "go", "x", "none"], ["last", "list"], body=body),
-        node("ConcatFromSequence", "list", "y", axis=0, new_axis=1),
-    ]
+        node(
+            *("ConcatFromSequence", "list", "y"),
+            axis=-1 if read == "stacked last" else 0, new_axis=int(read != "joined"),
+        ),
+    ]  # fmt: skip
+    if "counted" in read:
+        nodes.append(node("SequenceLength", "list", "length"))
     nodes[0].ClearField("input")
     rng = np.random.default_rng(trips)
     stored = {"go": np.array(True), "w": rng.standard_normal((4, 4)).astype(np.float32)}
     graph = helper.make_graph(
         nodes, "g", [info("n", WHOLE, []), info("x", F, [3, 4])],
-        [info("y", WHOLE, None), info("last", F, None)],
+        [info("y", WHOLE, None), info("last", F, None),
+         *([info("length", WHOLE, None)] if "counted" in read else [])],
         [numpy_helper.from_array(v, k) for k, v in stored.items()],
     )  # fmt: skip
     imports = [helper.make_opsetid("", 17)]
     made = helper.make_model(graph, opset_imports=imports, ir_version=9).SerializeToString()
     session = onnxruntime.InferenceSession(made, providers=["CPUExecutionProvider"])
-    request = load(core, made).create_infer_request()
+    network = load(core, made)
+    request = network.create_infer_request()
     for _ in range(3):
         feed = {"n": np.array(trips), "x": rng.standard_normal((3, 4)).astype(np.float32)}
         for found, right in zip(request.infer(feed).values(), session.run(None, feed), strict=True):
             np.testing.assert_allclose(found, right, rtol=1e-4)
+    types = [step.type for step in network.latest_plan().steps]
+    assert ("Tail" in types) is ("counted" in read)
 
 
 def test_sequences_and_their_parts_stay_as_they_were_made(core):

@@ -12,7 +12,7 @@ from polydevice.dtype import Array, ElementType
 from polydevice.ops.topk import TopK, TopKMode, TopKSort
 from polydevice.shape import normalize_axis
 from polydevice_cpu.algorithms.by_machine.code import Code, Told
-from polydevice_cpu.algorithms.by_machine.rows import shares
+from polydevice_cpu.algorithms.by_machine.rows import extremes, shares
 from polydevice_cpu.algorithms.by_machine.rows.best import keeps_few, prepared_few, prepared_first
 from polydevice_cpu.algorithms.by_machine.rows.elements import taking
 from polydevice_cpu.algorithms.ranking import extreme
@@ -49,8 +49,12 @@ def _find_one(builder: PlanBuilder, node: Node) -> bool:
     axis = normalize_axis(op.axis, len(source.shape))
     result = builder.new_dense(index.shape.static, index.element_type.dtype)
     start, code = partial(_start, op, axis), "numpy"
-    is_last = axis == len(source.shape) - 1 and 0 not in source.shape
-    if is_last and source.dtype == np.float32 and shares.is_there() and result.dtype.kind == "i":
+    if (
+        0 not in source.shape
+        and source.dtype == np.float32
+        and shares.is_there()
+        and result.dtype.kind == "i"
+    ):
         start, code = partial(_start_code, op, axis), MACHINE_CODE
     builder.emit(ArrayStep(node.name, node.type, start, [source], [result], code, writes=True))
     builder.set(index, result)
@@ -103,9 +107,13 @@ def _start_code(op: TopK, axis: int, context: Context) -> Compute:
     def prepare(values: Sequence[Value]) -> Told | None:
         source, result = values
         length = source.shape[-1]
-        if length < FEW or length >= 1 << 31:
-            return None
         is_wide, is_largest = result.dtype.itemsize == 8, op.mode is TopKMode.MAX
+        if axis != len(source.shape) - 1 or length < FEW:
+            fits = source.elements <= extremes.MOST
+            sizes = source.shape, axis
+            return extremes.where(*sizes, largest=is_largest, is_wide=is_wide) if fits else None
+        if length >= 1 << 31:
+            return None
         rows = source.elements // length
         return prepared_first(rows, length, descending=is_largest, is_wide=is_wide)
 
