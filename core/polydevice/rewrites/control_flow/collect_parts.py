@@ -92,17 +92,12 @@ def _collect_list(network: Network, node: Node, edge: BackEdge) -> bool:
     (join,) = joins
     changed = body.clone()
     part = changed.results[edge.result].inputs[0].node.inputs[1]
-    shape = _known_shape(changed, part, node)
-    if shape is None:
+    cut = _cut(join, _known_shape(changed, part, node))
+    if cut is None:
         return False
-    axis, size = normalize_axis(join.axis, len(shape) + join.new_axis), 1
+    axis, size = cut
     if join.new_axis:
         part = Emitter(f"{node.name}/part").emit(Unsqueeze(), part, [axis])
-    else:
-        known = shape[axis]
-        if not isinstance(known, int) or not known:
-            return False
-        size = known
     changed.results[edge.result].inputs[0] = part
     slicing = Slicing(axis, part_size=size)
     node.op = op.replace(
@@ -116,6 +111,17 @@ def _collect_list(network: Network, node: Node, edge: BackEdge) -> bool:
     node.inputs[first[0].input] = node.inputs[0]  # a tensor, which nobody reads there, for the list
     network.replace({reader.outputs[0]: output for reader in readers})
     return True
+
+
+def _cut(join: ConcatFromSequence, shape: Shape | None) -> tuple[int, int] | None:
+    """Return along which axis parts are joined, and how long each is; None if that is not known."""
+    if shape is None:
+        return (join.axis, 1) if join.new_axis and join.axis >= 0 else None
+    axis = normalize_axis(join.axis, len(shape) + join.new_axis)
+    if join.new_axis:
+        return axis, 1
+    size = shape[axis]
+    return (axis, size) if isinstance(size, int) and size else None
 
 
 def _is_inserted(body: Network, edge: BackEdge) -> bool:
