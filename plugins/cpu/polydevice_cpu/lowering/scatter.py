@@ -11,7 +11,7 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.ops.scatter import Reduction, ScatterElementsUpdate, ScatterNDUpdate
 from polydevice.shape import normalize_axis
-from polydevice_cpu.algorithms.by_machine.code import Code
+from polydevice_cpu.algorithms.by_machine.code import Code, Told
 from polydevice_cpu.algorithms.by_machine.rows import scattered, shares
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.ops.scatter import scatter_elements_update, scatter_nd_update
@@ -89,7 +89,7 @@ def _emit(builder: PlanBuilder, node: Node, values: list[Value], start: partial[
     builder.set(node.outputs[0], result)
 
 
-def _code(x: Value, put: tuple[object, bytes]) -> Code:
+def _code(x: Value, put: Told) -> Code:
     return Code.of([scattered.copying(x.elements * x.dtype.itemsize), put])
 
 
