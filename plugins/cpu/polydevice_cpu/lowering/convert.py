@@ -20,7 +20,7 @@ from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitives import reorder
 from polydevice_cpu.plan.array_steps.small import copying, with_code
-from polydevice_cpu.plan.building.in_order import in_order
+from polydevice_cpu.plan.in_order import in_order
 from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep
 from polydevice_cpu.plan.value import Value
 

@@ -29,6 +29,10 @@ CALLS = 96
 TAKEN_BYTES = 1 << 22
 """What iterations give is written to arrays of so many bytes, or of one iteration."""
 
+FIRST_BYTES = 1 << 14
+"""And to the first of so many where a condition may end the loop at any time; then of as many as
+there were before."""
+
 MOST_TURNS = 256
 """Iterations that one such array is for."""
 
@@ -88,6 +92,7 @@ class Turns:
         self._kept: list[Array] = [*self._in]
         self._out: list[list[Array]] = []
         self._before, each = len(moves), []
+        self._may_end = conditions is not None
         for turn, (_, calls) in enumerate(bodies):
             results = taken[turn]
             gives = [between.move(address_of(x), 0, x.nbytes, (0, 2 * x.nbytes)) for x in results]
@@ -132,9 +137,11 @@ class Turns:
             self._number.fill(iteration)
         while iteration < end:
             count = min(end - iteration, MOST_TURNS, max(TAKEN_BYTES // max(each_bytes, 1), 1))
+            if self._may_end:  # there may be few iterations, which want little memory
+                count = min(count, max(iteration, FIRST_BYTES // max(each_bytes, 1), FEWEST))
             if each_bytes:
-                reached = iteration + count
-                admit(2 * reached * each_bytes, f"a loop, up to {reached} iterations,")
+                needed = 2 * (iteration + count) * each_bytes
+                admit(needed, f"a loop, after {iteration} iterations,")
             kept = self._point_to_parts(iteration, count, changing)
             blocks = self._point_to_blocks(iteration, count)
             with openmp.threads(1):

@@ -29,12 +29,12 @@ from polydevice_cpu.onednn.primitives import reorder
 from polydevice_cpu.plan.array_steps.small import copying, with_code
 from polydevice_cpu.plan.array_steps.start import starter, writer
 from polydevice_cpu.plan.building.decisions import Decisions
-from polydevice_cpu.plan.building.in_order import in_order
 from polydevice_cpu.plan.building.integers import Integers
 from polydevice_cpu.plan.building.pending import Pending
 from polydevice_cpu.plan.building.sizes import Needed, Sized
 from polydevice_cpu.plan.building.weights import WeightStore, constant_value, pack
 from polydevice_cpu.plan.building.worth import threads_worth
+from polydevice_cpu.plan.in_order import in_order
 from polydevice_cpu.plan.plan import PlanParts
 from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step, TailStep
 from polydevice_cpu.plan.value import Kind, Storage, UnpackedValue, Value
