@@ -13,7 +13,8 @@ import pytest
 
 from polydevice_cpu.algorithms import suppression
 from polydevice_cpu.algorithms.by_machine import byte_table, greedy, regions, sampling
-from polydevice_cpu.algorithms.by_machine.rows import best, norms, shares, short_rows
+from polydevice_cpu.algorithms.by_machine.recurrent import between
+from polydevice_cpu.algorithms.by_machine.rows import best, norms, scattered, shares, short_rows
 from polydevice_cpu.algorithms.by_machine.rows import sums as row_sums
 from polydevice_cpu.algorithms.by_machine.rows import taken as rows_taken
 from polydevice_cpu.ops import grid_sample
@@ -29,6 +30,11 @@ TABLES = {
     "first": (best, "_FIRST"),
     "row sums": (row_sums, "_SUM"),
     "rows taken": (rows_taken, "_TAKE"),
+    "parts that a loop moves": (between, "_MOVE"),
+    "a counter": (between, "_COUNT"),
+    "a counter of 4 bytes": (between, "_COUNT_NARROW"),
+    "a condition": (between, "_HOLDS"),
+    "what a result begins with": (scattered, "_COPY"),
     "greedy": (greedy, "_KEEP"),
     "norms": (norms, "_NORMS"),
     "regions": (regions, "_SUMS"),

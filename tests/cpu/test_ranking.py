@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 from polydevice_cpu.algorithms.ranking import extreme, largest, smallest
+from tests.cpu.loading import load
+from tests.cpu.machine_code import by_machine_code, with_avx512
+from tests.cpu.models import answer, build
 
 
 def _first(x: np.ndarray, count: int, *, descending: bool) -> np.ndarray:
@@ -90,3 +93,51 @@ def test_few_of_no_rows():
     for found in (largest(np.zeros((0, 3000), np.float32), 20), smallest(np.zeros((2, 0, 99)), 5)):
         assert found.dtype == np.int64
         assert found.size == 0
+
+
+def few(axis_length, count, mode):
+    """A model of TopK along the last axis, with 1 added before and behind."""
+    nodes = [
+        ("Add", ["x", "one"], ["a"], {}),
+        ("TopK", ["a", "k"], ["v", "i"], {"largest": int(mode == "max")}),
+        ("Add", ["v", "one"], ["y"], {}),
+    ]
+    weights = {"one": np.float32(1), "k": np.array([count])}
+    return build(nodes, {"x": ["n", "m", axis_length]}, ["y", "i"], weights)
+
+
+@with_avx512
+@pytest.mark.parametrize("mode", ["max", "min"])
+@pytest.mark.parametrize(("length", "count"), [(4, 2), (7, 7), (50, 1), (900, 16), (33, 17)])
+def test_the_first_few_of_a_network_are_those_of_onnx_runtime(core, length, count, mode):
+    made, rng = few(length, count, mode), np.random.default_rng(length)
+    network = load(core, made)
+    request = network.create_infer_request()
+    for kind in ("random", "equal", "rising", "falling"):
+        shape = (*(int(n) for n in rng.integers(1, 6, 2)), length)
+        x = rng.standard_normal(shape)
+        if kind == "equal":
+            x = np.round(x)
+        elif kind != "random":
+            x = np.sort(x)[..., :: 1 if kind == "rising" else -1]
+        x = np.ascontiguousarray(x, np.float32)
+        inputs = {"x": x}
+        for found, right in zip(request.infer(inputs).values(), answer(made, inputs), strict=True):
+            np.testing.assert_array_equal(found, right)
+    assert ("TopK" in by_machine_code(network)) == (count <= 16)
+
+
+@with_avx512
+def test_nan_among_the_smallest_is_left_to_numpy_and_what_follows_is_computed(core):
+    """NaN is the largest, so that it is last of the smallest; machine code refuses it."""
+    made = few(5, 4, "min")
+    request = load(core, made).create_infer_request()
+    nan = np.nan
+    x = np.array([[[3, nan, 1, nan, nan], [2, 5, 1, 4, 3]]], np.float32)
+    for _ in range(3):  # the second inference calls steps together
+        y, index = request.infer({"x": x}).values()
+        np.testing.assert_array_equal(y, [[[3, 5, nan, nan], [3, 4, 5, 6]]])
+        np.testing.assert_array_equal(index, [[[2, 0, 1, 3], [2, 0, 4, 3]]])
+        good = {"x": np.nan_to_num(x)}
+        for found, right in zip(request.infer(good).values(), answer(made, good), strict=True):
+            np.testing.assert_array_equal(found, right)

@@ -1,13 +1,15 @@
-"""Which recurrent layers oneDNN computes; that answers are right is tested in tests/onnx."""
+"""Which recurrent layers NumPy need not compute; that answers are right is tested in tests/onnx."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from polydevice_cpu.algorithms.by_machine.rows import shares
 from polydevice_cpu.onednn.library import library
+from polydevice_cpu.plan.step import MACHINE_CODE
 from tests.cpu.loading import image, load
-from tests.cpu.models import build
+from tests.cpu.models import answer, build
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
 
@@ -49,6 +51,31 @@ def test_peepholes_need_no_steps_in_numpy(core):
     assert "numpy" not in _explanation(core, "LSTM", "lengths", "", "", "p")
 
 
-def test_what_onednn_lacks_is_computed_by_numpy(core):
-    assert "numpy" in _explanation(core, "LSTM", clip=0.5)
-    assert "numpy" in _explanation(core, "GRU", activations=["HardSigmoid", "Tanh"])
+@pytest.mark.parametrize("is_there", [True, False])
+def test_what_onednn_lacks_is_computed_by_machine_code_or_numpy(core, monkeypatch, is_there):
+    if not is_there:
+        monkeypatch.setattr(shares, "is_there", lambda: False)
+    code = MACHINE_CODE if shares.is_there() else "numpy"
+    assert code in _explanation(core, "LSTM", clip=0.5)
+    assert code in _explanation(core, "GRU", activations=["HardSigmoid", "Tanh"])
+
+
+@pytest.mark.parametrize("kind", [*GATES, "GRU before reset"])
+def test_without_machine_code_onednn_computes_what_it_can(core, monkeypatch, kind):
+    monkeypatch.setattr(shares, "is_there", lambda: False)
+    kind, _, late = kind.partition(" ")
+    attributes = {"linear_before_reset": 1} if late else {}
+    weights = {
+        "w": image(1, 1, GATES[kind] * HIDDEN, SIZE),
+        "r": image(2, 1, GATES[kind] * HIDDEN, HIDDEN),
+        "b": image(3, 1, 2 * GATES[kind] * HIDDEN),
+    }
+    node = (kind, ["x", "w", "r", "b"], ["y", "h"], {"hidden_size": HIDDEN, **attributes})
+    model, x = build([node], {"x": (TIME, BATCH, SIZE)}, ["y", "h"], weights, 14), {}
+    x["x"] = image(4, TIME, BATCH, SIZE)
+    network = load(core, model)
+    for found, wanted in zip(network.infer(x).values(), answer(model, x), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    (line,) = (line for line in network.explain().splitlines() if f" {kind}Sequence" in line)
+    assert MACHINE_CODE not in line
+    assert "numpy" not in line

@@ -86,7 +86,7 @@ def test_lists_of_calls_are_calls_of_a_list() -> None:
     assert isinstance(one, Together)
     result = one()
     assert (ran, last) == ([0, 0], [0, 7])
-    assert one.failed(result) == (second, 7)
+    assert one.failed(result) == (second, 7, [first])
     ((good,),) = stretches([first, first])
     assert good() == 0
     assert ran == [0] * 6

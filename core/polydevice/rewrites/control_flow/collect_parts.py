@@ -2,7 +2,8 @@
 
 Models gather what iterations give with `out = cat([out, part])`. The value grows, so that no two
 iterations are alike, and each copies all the parts before it. Parts of one size are an output of
-the loop for each iteration, and what is carried is no longer.
+the loop for each iteration, and what is carried is no longer. So are parts that are inserted into a
+list, as TorchScript does, which is joined behind the loop.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from polydevice.network import Network
 from polydevice.network.names import namer
 from polydevice.node import Node, Port
 from polydevice.ops.concat import Concat
+from polydevice.ops.containers import ConcatFromSequence, SequenceEmpty, SequenceInsert
 from polydevice.ops.control_flow import BackEdge, BodyOutput, Iteration, Slicing
 from polydevice.ops.io import Result
-from polydevice.shape import normalize_axis
+from polydevice.ops.reshape import Unsqueeze
+from polydevice.shape import Shape, normalize_axis
 
 
 def collect_parts(network: Network) -> int:
@@ -23,7 +26,7 @@ def collect_parts(network: Network) -> int:
     for node in network.nodes():
         if isinstance(node.op, Iteration) and isinstance(node.op.body, Network):
             for edge in node.op.back_edges:
-                found += _collect(network, node, edge)
+                found += _collect(network, node, edge) or _collect_list(network, node, edge)
     if found:
         network.infer()
     return found
@@ -68,6 +71,72 @@ def _collect(network: Network, node: Node, edge: BackEdge) -> bool:
     return True
 
 
+def _collect_list(network: Network, node: Node, edge: BackEdge) -> bool:
+    """Change a loop that inserts parts into a list which was empty and is joined behind it."""
+    op = node.op
+    assert isinstance(op, Iteration)
+    body = op.body
+    assert isinstance(body, Network)
+    ties = [tie for tie in op.body_outputs if tie.result == edge.result]
+    first = [tie for tie in op.body_inputs if tie.parameter == edge.parameter]
+    if len(ties) != 1 or len(first) != 1 or not _is_inserted(body, edge):
+        return False
+    if not isinstance(node.inputs[first[0].input].node.op, SequenceEmpty):
+        return False
+    places = sorted(tie.output for tie in op.body_outputs)
+    output = node.outputs[places.index(ties[0].output)]
+    readers = [reader for reader, _ in network.consumers().get(output, [])]
+    joins = {reader.op for reader in readers if isinstance(reader.op, ConcatFromSequence)}
+    if len(joins) != 1 or not all(isinstance(each.op, ConcatFromSequence) for each in readers):
+        return False
+    (join,) = joins
+    changed = body.clone()
+    part = changed.results[edge.result].inputs[0].node.inputs[1]
+    cut = _cut(join, _known_shape(changed, part, node))
+    if cut is None:
+        return False
+    axis, size = cut
+    if join.new_axis:
+        part = Emitter(f"{node.name}/part").emit(Unsqueeze(), part, [axis])
+    changed.results[edge.result].inputs[0] = part
+    slicing = Slicing(axis, part_size=size)
+    node.op = op.replace(
+        body=changed,
+        back_edges=tuple(other for other in op.back_edges if other != edge),
+        body_outputs=tuple(
+            BodyOutput(tie.output, tie.result, slicing) if tie in ties else tie
+            for tie in op.body_outputs
+        ),
+    )
+    node.inputs[first[0].input] = node.inputs[0]  # a tensor, which nobody reads there, for the list
+    network.replace({reader.outputs[0]: output for reader in readers})
+    return True
+
+
+def _cut(join: ConcatFromSequence, shape: Shape | None) -> tuple[int, int] | None:
+    """Return along which axis parts are joined, and how long each is; None if that is not known."""
+    if shape is None:
+        return (join.axis, 1) if join.new_axis and join.axis >= 0 else None
+    axis = normalize_axis(join.axis, len(shape) + join.new_axis)
+    if join.new_axis:
+        return axis, 1
+    size = shape[axis]
+    return (axis, size) if isinstance(size, int) and size else None
+
+
+def _is_inserted(body: Network, edge: BackEdge) -> bool:
+    """Whether a value is put behind a parameter, and nothing else is done with either list."""
+    whole, parameter = body.results[edge.result].inputs[0], body.parameters[edge.parameter].output
+    if not isinstance(whole.node.op, SequenceInsert) or len(whole.node.inputs) != 2:
+        return False
+    users = body.consumers()
+    return (
+        users.get(parameter, []) == [(whole.node, 0)]
+        and whole.node.inputs[0] is parameter
+        and users.get(whole, []) == [(body.results[edge.result], 0)]
+    )
+
+
 def _appended(body: Network, edge: BackEdge) -> tuple[int, int] | None:
     """Return along which axis one value is appended to a parameter, and which input it is.
 
@@ -89,10 +158,15 @@ def _appended(body: Network, edge: BackEdge) -> tuple[int, int] | None:
 
 def _shape(body: Network, part: Port, loop: Node) -> tuple[int, ...] | None:
     """Return the part's shape where it is the same in all iterations, with some elements."""
-    assert isinstance(loop.op, Iteration)
-    trial = Network(body.name, body.parameters, [*body.results, Node("part", Result(), [part])])
-    descs = loop.op.parameters([port.desc for port in loop.inputs])
-    shape = trial.infer_results(descs)[-1].shape
+    shape = _known_shape(body, part, loop)
     if shape is None or not shape.is_static or 0 in shape.static or not shape.static:
         return None
     return shape.static
+
+
+def _known_shape(body: Network, part: Port, loop: Node) -> Shape | None:
+    """Return what is known of the part's shape in all iterations; None without its rank."""
+    assert isinstance(loop.op, Iteration)
+    trial = Network(body.name, body.parameters, [*body.results, Node("part", Result(), [part])])
+    descs = loop.op.parameters([port.desc for port in loop.inputs])
+    return trial.infer_results(descs)[-1].shape

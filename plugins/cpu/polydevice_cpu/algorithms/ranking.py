@@ -122,6 +122,8 @@ def _first(x: Array, count: int | None, *, descending: bool) -> Array:
         return _sorted(x, count, descending=descending)
     if 0 < x.size <= FEW and x.dtype.char in "fd" and not (descending and math.isnan(x.min())):
         return np.asarray((-x if descending else x).argsort(-1, "stable")[..., :count])
+    if 0 < x.size <= FEW and x.dtype.kind in "iu":  # ~x is in the opposite order, and fits
+        return np.asarray((~x if descending else x).argsort(-1, "stable")[..., :count])
     if x.dtype == np.float32 and x.size > FEW:
         index = ranked(np.ascontiguousarray(x).reshape(-1, size), count, descending=descending)
         if index is not None:

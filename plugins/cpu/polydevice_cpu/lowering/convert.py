@@ -20,6 +20,7 @@ from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitives import reorder
 from polydevice_cpu.plan.array_steps.small import copying, with_code
+from polydevice_cpu.plan.in_order import in_order
 from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep
 from polydevice_cpu.plan.value import Value
 
@@ -79,11 +80,13 @@ def _written(
 ) -> bool:
     source, (target,) = node.inputs[0], node.outputs
     assert target.shape is not None
-    result = builder.new_dense(target.shape.static, target.element_type.dtype)
-    value = builder.array_value(source)
+    seen = in_order(node, [builder.value(source)])
+    shape = target.shape.static
+    result = builder.new_dense(shape if seen is None else seen.shape, target.element_type.dtype)
+    value = builder.array_value(source) if seen is None else seen.inputs[0]
     made = step(node.name, node.type, value, result)
     builder.emit(replace(made, start=with_code(node.op, made.start)))
-    builder.set(target, result)
+    builder.set(target, result if seen is None else result.view(shape, seen.strides))
     return True
 
 

@@ -1,4 +1,7 @@
-"""Gather: a view where the indices are evenly spaced, else rows copied where they are wanted."""
+"""Gather: a view where the indices are evenly spaced, else rows copied where they are wanted.
+
+And GatherElements, where machine code computes it.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polydevice.dtype import Array
-from polydevice.ops.gather import Gather
+from polydevice.ops.gather import Gather, GatherElements
+from polydevice.shape import normalize_axis
 from polydevice_cpu.algorithms.by_machine.code import Told
-from polydevice_cpu.algorithms.by_machine.rows import shares
+from polydevice_cpu.algorithms.by_machine.rows import elements, shares
 from polydevice_cpu.algorithms.by_machine.rows import taken as rows_taken
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn.descriptor import row_major
-from polydevice_cpu.ops.gather import gather
+from polydevice_cpu.ops.gather import gather, gather_elements
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, ByMachine, Compute
 from polydevice_cpu.plan.value import Value
@@ -105,6 +109,38 @@ def _start_code(op: Gather, axis: int, context: Context) -> Compute:
         least = -source.shape[axis] if op.negative_indices else 0
         sizes = source.dtype.itemsize, indices.dtype.itemsize
         return rows_taken.prepared(source.shape, axis, indices.elements, sizes, least)
+
+    return ByMachine(compute, prepare)
+
+
+@lowers(GatherElements)
+def lower_gather_elements(builder: PlanBuilder, node: Node) -> bool:
+    """Take elements by machine code: of plain numbers, where sizes differ along the axis alone."""
+    op = node.operation(GatherElements)
+    inputs = [builder.array_value(port) for port in node.inputs]
+    source, indices = inputs
+    axis = normalize_axis(op.axis, len(source.shape))
+    others = [(*each.shape[:axis], *each.shape[axis + 1 :]) for each in inputs]
+    if others[0] != others[1] or 0 in indices.shape or not _is_for_code(*inputs):
+        return False
+    result = builder.new_dense(indices.shape, source.dtype)
+    start = partial(_start_elements, op, axis)
+    builder.emit(
+        ArrayStep(node.name, node.type, start, inputs, [result], MACHINE_CODE, writes=True)
+    )
+    builder.set(node.outputs[0], result)
+    return True
+
+
+def _start_elements(op: GatherElements, axis: int, _: Context) -> Compute:
+    def compute(x: Array, indices: Array, result: Array) -> tuple[()]:
+        np.copyto(result, gather_elements(op, x, indices))
+        return ()
+
+    def prepare(values: Sequence[Value]) -> Told:
+        source, indices, _ = values
+        sizes = source.dtype.itemsize, indices.dtype.itemsize
+        return elements.taking(source.shape, axis, indices.shape[axis], sizes)
 
     return ByMachine(compute, prepare)
 

@@ -11,7 +11,17 @@ import numpy as np
 from polydevice.dtype import Array, ElementType
 from polydevice.node import FLOAT_REASON
 from polydevice.ops import recurrent as ops
+from polydevice.symbolic_size import UntraceableError, is_symbolic
 from polydevice_cpu.lower import lowers
+from polydevice_cpu.lowering.recurrence.digits import MOST_ITEMS, emit_digits
+from polydevice_cpu.lowering.recurrence.loop import emit_loop
+from polydevice_cpu.lowering.recurrence.views import (
+    hidden_view,
+    last_view,
+    of_direction,
+    state_view,
+    time_first,
+)
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType, Direction, Query
 from polydevice_cpu.onednn.descriptor import Descriptor
@@ -50,9 +60,6 @@ _LASTS = (Arg.DST_ITER, Arg.DST_ITER_C)
 
 SHUT = 1e30
 """Added to what enters a gate, or taken from it, makes it 1 or 0 whatever else enters."""
-
-MOST_ITEMS = 16
-"""Of a batch; items times steps that W meets at once, too: more take longer for each."""
 
 MANY_ELEMENTS = 1 << 19
 """Recurrent weights of fewer, 362 states, stay in a cache as f32, where one item goes through many
@@ -94,7 +101,7 @@ def lower_recurrent(builder: PlanBuilder, node: Node) -> bool:
     """Run a layer with constant weights."""
     op = node.operation(ops.Recurrent)
     inputs = node.inputs
-    if inputs[0].element_type is not ElementType.f32 or not _is_plain(op):
+    if inputs[0].element_type is not ElementType.f32:
         return False
     first_weight = 1 + op.states + (1 if isinstance(op, ops.SequenceOf) else 0)
     constants = [port.desc.constant for port in inputs[first_weight:]]
@@ -105,8 +112,13 @@ def lower_recurrent(builder: PlanBuilder, node: Node) -> bool:
 
 
 def _emit_layer(builder: PlanBuilder, node: Node, weights: list[Array]) -> bool:
-    """Emit what computes a layer with these weights of f32; False where oneDNN cannot."""
+    """Emit what computes a layer with these weights of f32; False where NumPy has to."""
     op, inputs = node.operation(ops.Recurrent), node.inputs
+    is_plain = _is_plain(op)
+    if emit_loop(builder, node, weights, is_plain=is_plain):
+        return True
+    if not is_plain:
+        return False
     values = [builder.value(port) for port in inputs[: 1 + op.states]]
     if not all(value.in_reach for value in values):
         return False
@@ -136,17 +148,17 @@ def _emit(
 ) -> bool:
     sequence = isinstance(op, ops.SequenceOf)
     direction = op.direction if isinstance(op, ops.SequenceOf) else ops.Direction.FORWARD
-    x = _time_first(builder, values[0], sequence)
+    x = time_first(builder, values[0], sequence)
     whole = _sequence(op, _DIRECTIONS[direction], x.shape, direction.count, len(weights) > 3)
     if whole is None:
         return False
-    states = [_state_view(builder, state, sequence) for state in values[1:]]
+    states = [state_view(builder, state, sequence) for state in values[1:]]
     if not sequence:
         weights = [weight[np.newaxis] for weight in weights]
     y, lasts = _run(builder, node, whole, x, states, weights)
-    views = [_last_view(last, sequence) for last in lasts]
+    views = [last_view(last, sequence) for last in lasts]
     if sequence:
-        views.insert(0, _hidden_view(y, direction.count))
+        views.insert(0, hidden_view(y, direction.count))
     for port, view in zip(node.outputs, views, strict=True):
         builder.set(port, view)
     return True
@@ -160,7 +172,7 @@ def _emit_with_lengths(
     H at the end is among them. C is that of the last step, up to which marked steps keep it.
     """
     op = node.operation(ops.SequenceOf)
-    x = _time_first(builder, values[0], sequence=True)
+    x = time_first(builder, values[0], sequence=True)
     marked = op.states == 2 and builder.uses(node.outputs[2]) > 0
     sizes = (*x.shape[:2], x.shape[2] + marked)
     first = _sequence(op, Direction.LEFT_TO_RIGHT, sizes, 1, len(weights) > 3)
@@ -168,7 +180,7 @@ def _emit_with_lengths(
         return False
     x = builder.in_layout(x, Descriptor.dense(x.shape))
     lengths = builder.array_value(node.inputs[1 + op.states])
-    states = [builder.dense(_state_view(builder, v, sequence=True)) for v in values[1:]]
+    states = [builder.dense(state_view(builder, v, sequence=True)) for v in values[1:]]
     hidden, cells = [], []
     backwards = [d == 1 or op.direction is ops.Direction.REVERSE for d in range(len(weights[0]))]
     for d, turned in enumerate(backwards):
@@ -178,7 +190,7 @@ def _emit_with_lengths(
             start = partial(_start_reading, turned, marked)
             builder.emit(ArrayStep("", "Reorder", start, [x, lengths], [source], writes=True))
         one = replace(first, only=d, marked=marked)
-        begins = [_of_direction(state, d) for state in states]
+        begins = [of_direction(state, d) for state in states]
         y, lasts = _run(builder, node, one, source, begins, weights)
         hidden.append(y)
         cells += lasts[1:]
@@ -187,7 +199,7 @@ def _emit_with_lengths(
     made = [lengths, states[0], *hidden, *cells]
     end = partial(_start_ending, backwards)
     builder.emit(ArrayStep("", "Reorder", end, made, [y, *ends], writes=True))
-    views = [_hidden_view(y, len(backwards)), *(_last_view(end, sequence=True) for end in ends)]
+    views = [hidden_view(y, len(backwards)), *(last_view(end, sequence=True) for end in ends)]
     for port, view in zip(node.outputs, views, strict=True):
         builder.set(port, view)
     return True
@@ -305,53 +317,6 @@ def _primitive(
     return rnn(_RNN[op.functions[0]], direction, descriptors, Attributes())
 
 
-def _time_first(builder: PlanBuilder, x: Value, sequence: bool) -> Value:
-    """[B, T, I] (or [B, I]) as [T, B, I]."""
-    if x.strides is None:
-        x = builder.dense(x)
-    assert x.strides is not None
-    if not sequence:
-        return x.view((1, *x.shape), (x.shape[0] * x.strides[0], *x.strides))
-    b, t, i = x.shape
-    sb, st, si = x.strides
-    return x.view((t, b, i), (st, sb, si))
-
-
-def _hidden_view(y: Value, count: int) -> Value:
-    """[T, B, D * H] as [B, D, T, H]."""
-    time, batch, width = y.shape
-    hidden = width // count
-    return y.view((batch, count, time, hidden), (width, hidden, batch * width, 1))
-
-
-def _of_direction(state: Value, d: int) -> Value:
-    """One direction of a dense [1, D, B, H], as [1, 1, B, H]."""
-    _, _, b, h = state.shape
-    size = b * h
-    return state.view((1, 1, b, h), (size, size, h, 1), skip_bytes=d * size * state.dtype.itemsize)
-
-
-def _state_view(builder: PlanBuilder, state: Value, sequence: bool) -> Value:
-    """[B, D, H] (or [B, H]) as [1, D, B, H]."""
-    if state.strides is None:
-        state = builder.dense(state)
-    assert state.strides is not None
-    if not sequence:
-        (b, h), (sb, sh) = state.shape, state.strides
-        return state.view((1, 1, b, h), (b * sb, b * sb, sb, sh))
-    b, d, h = state.shape
-    sb, sd, sh = state.strides
-    return state.view((1, d, b, h), (0, sd, sb, sh))
-
-
-def _last_view(last: Value, sequence: bool) -> Value:
-    """[1, D, B, H] as [B, D, H] (or [B, H])."""
-    _, d, b, h = last.shape
-    if not sequence:
-        return last.view((b, h), (h, 1))
-    return last.view((b, d, h), (h, b * h, 1))
-
-
 def _weights(one: _Sequence, array: Array) -> Array:
     """[D, gates * H, C] as [1, D, C, gates, H] with oneDNN's order of gates."""
     op, array = one.op, one.part(array)
@@ -393,9 +358,13 @@ def lower_compressed_lstm(builder: PlanBuilder, node: Node) -> bool:
     w, r, bias, *scales = (port.desc.constant for port in node.inputs[4:])
     if w is None or r is None or bias is None or scales[0] is None or scales[1] is None:
         return False
+    x, lengths = node.inputs[0], node.inputs[3]
+    weights = (w, r, bias, scales[0], scales[1])
+    if _full_length(lengths, x) and emit_digits(builder, node, weights):
+        return True
     found = _digit_products(builder, node, (w, r), (scales[0], scales[1]))
     if found is not None:
-        return _emit_compressed(builder, node, found, (w, r, bias, scales[0], scales[1]))
+        return _emit_compressed(builder, node, found, weights)
     builder.refuse(node.name, f"{FLOAT_REASON}, which takes no longer for sequences like these")
     made = [
         builder.derived(q, f"floats {address_of(s)}", partial(floats, scales=s))
@@ -411,6 +380,8 @@ def _digit_products(
     x, (w, r) = node.inputs[0].shape, weights
     assert x is not None
     batch, time, _ = x.static
+    if is_symbolic(batch) or is_symbolic(time):
+        raise UntraceableError("digits of a recurrent layer are those of so many steps and items")
     large = r[0].size >= MANY_ELEMENTS
     if not _full_length(node.inputs[3], node.inputs[0]) or not 0 < batch <= MOST_ITEMS:
         return None
@@ -452,7 +423,7 @@ def _emit_compressed(
     weights: tuple[Array, ...],
 ) -> bool:
     op, number = node.operation(CompressedLSTM), np.dtype(np.float32)
-    x = _time_first(builder, builder.value(node.inputs[0]), sequence=True)
+    x = time_first(builder, builder.value(node.inputs[0]), sequence=True)
     source = builder.in_layout(x, Descriptor.dense(x.shape))
     inputs = [source, *(builder.array_value(port) for port in node.inputs[1:3])]
     time, batch, _ = x.shape
@@ -466,6 +437,6 @@ def _emit_compressed(
     code = f"digits of 24 bits by {products[1].primitive.implementation}"
     outputs = [y, *lasts, *room]
     builder.emit(ArrayStep(node.name, node.type, layer.start, inputs, outputs, code, writes=True))
-    for port, value in zip(node.outputs, [_hidden_view(y, count), *lasts], strict=True):
+    for port, value in zip(node.outputs, [hidden_view(y, count), *lasts], strict=True):
         builder.set(port, value)
     return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +15,7 @@ from polydevice.ops.op import Op
 from polydevice.shape import normalize_axis
 from polydevice.symbolic_size import is_symbolic
 from polydevice_cpu.algorithms.by_machine.code import Told
+from polydevice_cpu.algorithms.by_machine.rows import extremes as row_extremes
 from polydevice_cpu.algorithms.by_machine.rows import shares
 from polydevice_cpu.algorithms.by_machine.rows import sums as row_sums
 from polydevice_cpu.algorithms.by_machine.rows.short_rows import extremes
@@ -248,21 +250,32 @@ def _as_rows(
             np.divide(y, count, out=y)
         return ()
 
-    def prepare(values: Sequence[Value]) -> Told | None:
-        shape = values[0].shape
-        count, rows = shape[-1], math.prod(shape[:-1])
-        if not 0 < count * rows <= FEW:
-            return None
-        return row_sums.prepared(rows, count, 1 / count if is_mean else 1.0)
-
-    has_code = is_last and ufunc is np.add and shares.is_there()
-    computed = ByMachine(write, prepare) if has_code else write
+    has_code = (is_last and ufunc is np.add) or ufunc in (np.maximum, np.minimum)
+    prepare = partial(_prepared, ufunc, axis, is_mean)
+    computed = ByMachine(write, prepare) if has_code and shares.is_there() else write
 
     def start(_: Context) -> Compute:
         return computed
 
     builder.emit(ArrayStep(node.name, node.type, start, [seen], [target], writes=True))
     return result
+
+
+def _prepared(
+    ufunc: object,
+    axis: int,
+    is_mean: bool,
+    values: Sequence[Value],
+) -> Told | None:
+    """Code for few elements: sums of rows, and the largest or smallest along any axis."""
+    shape, elements = values[0].shape, values[0].elements
+    if ufunc is np.add:
+        count, rows = shape[-1], math.prod(shape[:-1])
+        fits = 0 < elements <= FEW
+        return row_sums.prepared(rows, count, 1 / count if is_mean else 1.0) if fits else None
+    fits = 0 < elements <= row_extremes.MOST
+    largest = ufunc is np.maximum
+    return row_extremes.values(shape, axis, largest=largest) if fits else None
 
 
 FEW = 1 << 16

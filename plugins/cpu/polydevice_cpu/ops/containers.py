@@ -25,6 +25,14 @@ from polydevice.ops.containers import (
 from polydevice_cpu.implement import implements
 
 
+def kept(tensor: Array) -> Array:
+    """Return a tensor for a container: a copy, as later steps write where this one lies.
+
+    Containers and texts are not written again.
+    """
+    return tensor if tensor.dtype.hasobject else np.array(tensor, order="C")
+
+
 def container(items: Iterable[object]) -> Array:
     """Return a 1-D array of objects; NumPy alone would join arrays of one shape."""
     listed = list(items)
@@ -45,7 +53,7 @@ def _position(position: Array, count: int, last: int) -> int:
 @implements(SequenceConstruct)
 def sequence_construct(_op: SequenceConstruct, *items: Array) -> Array:
     """Put the inputs together."""
-    return container(items)
+    return container(map(kept, items))
 
 
 @implements(SequenceEmpty)
@@ -58,11 +66,11 @@ def sequence_empty(_op: SequenceEmpty) -> Array:
 def sequence_insert(
     _op: SequenceInsert, x: Array, tensor: Array, position: Array | None = None
 ) -> Array:
-    """Copy the list, not the tensors: by NumPy, for what grows in a loop."""
+    """Copy the list, and of the tensors the new one alone: by NumPy, for what grows in a loop."""
     index = len(x) if position is None else _position(position, len(x), len(x))
     y = np.empty(len(x) + 1, object)
     y[:index], y[index + 1 :] = x[:index], x[index:]
-    y[index] = tensor
+    y[index] = kept(tensor)
     return y
 
 
@@ -91,7 +99,8 @@ def sequence_length(_op: SequenceLength, x: Array) -> Array:
 
 @implements(SplitToSequence)
 def split_to_sequence(op: SplitToSequence, x: Array, split: Array | None = None) -> Array:
-    """Return views."""
+    """Return views of a copy."""
+    x = kept(x)
     size = x.shape[op.axis]
     lengths: Sequence[int]
     if split is None:
@@ -127,7 +136,7 @@ def concat_from_sequence(op: ConcatFromSequence, x: Array) -> Array:
 @implements(OptionalConstruct)
 def optional_construct(_op: OptionalConstruct, *items: Array) -> Array:
     """Hold the input, if there is one."""
-    return container(items)
+    return container(map(kept, items))
 
 
 @implements(OptionalHasElement)

@@ -16,6 +16,7 @@ from polydevice.ops.recurrent import (
     Direction,
     GRUCell,
     GRUSequence,
+    Lstm,
     LSTMCell,
     LSTMSequence,
     Recurrent,
@@ -178,7 +179,7 @@ def _rnn(op: RNNCell | RNNSequence, r: Array) -> Step:
 def _steps(op: Recurrent, x: Array, weights: Sequence[Array]) -> tuple[Array, Step]:
     """Return W·X + B of all steps [T, gates * H, B], for X [T, B, I], and what computes one."""
     if isinstance(op, (LSTMCell, LSTMSequence)) and op.weights_format != "fico":
-        weights = [*(_in_order(op, each) for each in weights[:3]), *weights[3:]]
+        weights = [*(in_order(op, each) for each in weights[:3]), *weights[3:]]
     w, r, *more = weights
     steps, batch, size = x.shape
     bias = more[0] if more else np.zeros(op.bias_gates * op.hidden_size, x.dtype)
@@ -194,7 +195,8 @@ def _steps(op: Recurrent, x: Array, weights: Sequence[Array]) -> tuple[Array, St
     return projected, _rnn(op, r)
 
 
-def _in_order(op: LSTMCell | LSTMSequence, weights: Array) -> Array:
+def in_order(op: Lstm, weights: Array) -> Array:
+    """[4H, ...] with the gates in the order f, i, c, o."""
     gates = dict(zip(op.weights_format, np.split(weights, 4), strict=True))
     return np.concatenate([gates[name] for name in "fico"])
 

@@ -27,12 +27,18 @@ class ByMachine:
 
     Attributes:
         compute: what calls it.
-        prepare: returns the code of inputs and outputs, which is told the addresses of all of
-            them; None where `compute` is called.
+        prepare: returns the code of inputs and outputs, one call or several, which is told the
+            addresses of all of them; None where `compute` is called. So it is where code
+            refuses what it reads, by returning something else than 0.
     """
 
     compute: Compute
-    prepare: Callable[[Sequence[Value]], Told | None]
+    prepare: Callable[[Sequence[Value]], Told | Code | None]
+
+    def code(self, values: Sequence[Value]) -> Code | None:
+        """Return the code of inputs and outputs; None where `compute` is called."""
+        told = self.prepare(values)
+        return told if told is None or isinstance(told, Code) else Code.of([told])
 
     def __call__(self, *arrays: Array) -> Array | Sequence[Array]:
         """Compute."""

@@ -123,6 +123,12 @@ class CodeCall(Calls):
     code: Code
     numbers: array[int]
 
+    def addresses(self, count: int) -> list[int]:
+        """Return where its values are, of so many."""
+        start = self.code.starts[0]
+        before = self.code.numbers
+        return [self.numbers[start + value] - before[start + value] for value in range(count)]
+
     def places(self, value: int) -> list[tuple[int, int]]:
         """Return where in the numbers the address of a value is, and what is added to it there."""
         before = self.code.numbers

@@ -29,12 +29,15 @@ class Instructions:
             self.raw(f"{'41' if register > 7 else ''}{0x50 | register & 7:02x}")
         self._room(numbers)
 
-    def end(self, numbers: int) -> None:
-        """Return 0."""
+    def end(self, numbers: int, status: int = 0) -> None:
+        """Return a status from 0 to 127."""
         self._room(-numbers)
         for register in reversed(KEPT):
             self.raw(f"{'41' if register > 7 else ''}{0x58 | register & 7:02x}")
-        self.raw("c5f87731c0c3")  # vzeroupper; eax = 0; ret
+        self.raw("c5f87731c0")  # vzeroupper; eax = 0
+        if status:
+            self.text += bytes((0xB0, status))  # mov al, status
+        self.raw("c3")  # ret
 
     def _room(self, numbers: int) -> None:
         self.plain(0x81, 0, RSP)

@@ -23,9 +23,11 @@ from polydevice.ops.control_flow import (
 from polydevice.shape import Shape, normalize_axis
 from polydevice.tensor import TensorDesc, desc_of
 from polydevice_cpu.plan.array_steps.bags import bags_of
+from polydevice_cpu.plan.array_steps.growth import KEPT
 from polydevice_cpu.plan.array_steps.start import starts
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.rounds import Rounds
+from polydevice_cpu.plan.binding.turns import Taken
 from polydevice_cpu.plan.compiled import RequestPlans, shapes_of
 from polydevice_cpu.plan.step import Compute, Start
 
@@ -78,25 +80,28 @@ def start_iteration(op: Iteration) -> Start:
 
     def start(context: Context) -> Compute:
         plans = _request_plans(op.body, context)
+        bounds = _Bounds(op)
 
         def compute(*inputs: Array) -> list[Array]:
+            count, goes_on = bounds(inputs)
             if bags is not None:
-                count, goes_on = _bounds(op, inputs)
                 rows = bags.compute(count, inputs) if goes_on and count else None
                 if rows is not None:
                     return [rows]
-            return _iterate(op, plans, inputs)
+            return _iterate(op, plans, inputs, (count, goes_on))
 
         return compute
 
     return start
 
 
-def _iterate(op: Iteration, plans: RequestPlans, inputs: Sequence[Array]) -> list[Array]:
+def _iterate(
+    op: Iteration, plans: RequestPlans, inputs: Sequence[Array], limits: tuple[int | None, bool]
+) -> list[Array]:
     given = {tie.parameter: inputs[tie.input] for tie in op.body_inputs if tie.slicing is None}
     number = _number(op)
     given.update(number)
-    count, goes_on = _bounds(op, inputs)
+    count, goes_on = limits
     changing = _changing(op, inputs, count)
     condition = op.execution_condition if isinstance(op, Loop) else None
     joined = [tie for tie in op.body_outputs if tie.slicing is not None]
@@ -130,7 +135,7 @@ def _iterate(op: Iteration, plans: RequestPlans, inputs: Sequence[Array]) -> lis
         iteration += 1
         if rounds is not None and goes_on:
             end = ITERATION_LIMIT if count is None else min(count, ITERATION_LIMIT)
-            taken = [(out.result, parts[out.output]) for out in joined]
+            taken = [_taken(out, results[out.result], parts[out.output]) for out in joined]
             iteration, goes_on = rounds.go_on(iteration, end, condition, changing, taken)
             results = rounds.results(iteration - 1)
     if rounds is not None and results is not None:
@@ -162,8 +167,9 @@ def _parts(whole: Array, slicing: Slicing, count: int | None) -> Callable[[int],
     if slicing.part_size == 1 and count:  # cut at once: an iteration takes 0.1 instead of 0.8 us
         step = 1 if slicing.stride > 0 else -1
         first = slice(slicing.part(0, whole.shape[axis]).start, None, step)
+        order = (axis, *range(axis), *range(axis + 1, whole.ndim))
         place = (first, *before, None)
-        parts = np.moveaxis(whole, axis, 0)[place]
+        parts = (whole.transpose(order) if axis else whole)[place]
         if len(parts) >= count:
             return parts.__getitem__
 
@@ -185,12 +191,33 @@ def _rounds(op: Iteration, plans: RequestPlans, given: dict[int, Array]) -> Roun
     return rounds
 
 
-def _bounds(op: Iteration, inputs: Sequence[Array]) -> tuple[int | None, bool]:
-    """How many iterations at most (None: no bound), and whether there is a first one."""
-    if not isinstance(op, Loop):
-        return op.iterations([_described(value) for value in inputs]), True
-    trips = int(np.asarray(inputs[0]).reshape(-1)[0])
-    return (None if trips < 0 else trips), _holds(inputs[1])
+class _Bounds:
+    """How many iterations there are at most (None: no bound), and whether there is a first one.
+
+    To infer the number takes 16 us, so that it is kept for the sizes of the inputs.
+    """
+
+    def __init__(self, op: Iteration) -> None:
+        self._op = op
+        self._known: dict[tuple[tuple[int, ...], ...], int | None] = {}
+
+    def __call__(self, inputs: Sequence[Array]) -> tuple[int | None, bool]:
+        if isinstance(self._op, Loop):
+            trips = int(np.asarray(inputs[0]).reshape(-1)[0])
+            return (None if trips < 0 else trips), _holds(inputs[1])
+        sizes = tuple([np.shape(value) for value in inputs])
+        if sizes not in self._known:
+            if len(self._known) >= KEPT:
+                self._known.clear()
+            count = self._op.iterations([_described(value) for value in inputs])
+            self._known[sizes] = count
+        return self._known[sizes], True
+
+
+def _taken(out: BodyOutput, result: Array, parts: list[Array]) -> Taken:
+    assert out.slicing is not None
+    axis = normalize_axis(out.slicing.axis, result.ndim)
+    return Taken(out.result, parts, axis, backwards=out.slicing.stride < 0)
 
 
 def _holds(condition: Array) -> bool:

@@ -6,6 +6,7 @@ objects, through all of which Python's garbage collector goes.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from functools import partial
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.errors import InferenceError
+from polydevice_cpu.algorithms.by_machine.code import CodeCall
 from polydevice_cpu.plan.binding.stretches import Call
 from polydevice_cpu.plan.step import ArrayStep, Compute, outputs_of
 
@@ -40,6 +42,23 @@ def call_of(
         return partial(_write, compute, inputs, outputs)
     store = _store_one if len(outputs) == 1 else _store
     return partial(store, compute, inputs, outputs, step)
+
+
+def compute_instead(step: ArrayStep, compute: Compute, call: CodeCall) -> None:
+    """Compute a step whose machine code has refused what it reads.
+
+    Raises:
+        InferenceError: says what is wrong with it, if something is.
+    """
+    arrays = []
+    for value, address in zip(step.values, call.addresses(len(step.values)), strict=True):
+        assert value.strides is not None
+        item = value.dtype.itemsize
+        steps = [step * item for step in value.strides]
+        reach = sum((n - 1) * step for n, step in zip(value.shape, steps, strict=True))
+        data = memoryview((ctypes.c_char * (max(reach, 0) + item)).from_address(address))
+        arrays.append(np.ndarray(value.shape, value.dtype, data, 0, steps))
+    compute(*arrays)
 
 
 def _write(compute: Compute, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:

@@ -15,21 +15,20 @@ from polydevice.dtype import Array
 from polydevice.errors import (
     DeviceMemoryError,
     InferCancelledError,
-    InferenceError,
     InferTimeoutError,
 )
-from polydevice_cpu.algorithms.by_machine.code import Code
+from polydevice_cpu.algorithms.by_machine.code import Code, CodeCall
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.engine import Memories, address_of
 from polydevice_cpu.onednn.primitive import Primitive, execution_error
-from polydevice_cpu.plan.binding.array_calls import call_of
+from polydevice_cpu.plan.binding.array_calls import call_of, compute_instead
 from polydevice_cpu.plan.binding.blocks import BlockCalls
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.giving_way import GivingWay
 from polydevice_cpu.plan.binding.moving import MovingPlace, view_of
 from polydevice_cpu.plan.binding.places import Places
-from polydevice_cpu.plan.binding.stretches import Call, Together, stretches
+from polydevice_cpu.plan.binding.stretches import Call, Together, is_recorded, stretches
 from polydevice_cpu.plan.binding.strips import run_strips
 from polydevice_cpu.plan.binding.workspace import Workspace
 from polydevice_cpu.plan.plan import Plan
@@ -173,9 +172,19 @@ class BoundPlan:
         self._compile()
         if without != self._without:
             self._stretches, self._without = None, without
-        threads = self._first_threads
-        is_set = self._most_threads == 1 and self._get_threads() == threads
+        is_set = self._most_threads == 1 and self._get_threads() == self._first_threads
         return partial(self._run_all, current_bounds().check) if is_set else self.run
+
+    def recorded(self, without: AbstractSet[int]) -> list[Call] | None:
+        """Return the call of each step but some, if all are C functions that take one thread.
+
+        Who calls them calls `go_on` where one returns anything but 0.
+        """
+        self._compile()
+        if self._most_threads > 1:
+            return None
+        calls = [call for number, call in enumerate(self._calls) if number not in without]
+        return calls if all(map(is_recorded, calls)) else None
 
     def _run(self) -> None:
         if self._is_compiled:
@@ -203,7 +212,7 @@ class BoundPlan:
                     self._set_threads(threads)
             status = call()
             if status:
-                raise self._failure(call, status)
+                self.go_on(call, status)
         self._is_compiled = True
 
     def _run_all(self, check: Call) -> None:
@@ -214,7 +223,7 @@ class BoundPlan:
             for call in stretch:
                 status = call()
                 if status:
-                    raise self._failure(call, status)
+                    self.go_on(call, status)
 
     def run_marked(self) -> list[int]:
         """Run as `run` does; return when the first step began and when each ended.
@@ -238,7 +247,7 @@ class BoundPlan:
             status = call()
             marks.append(now())
             if status:
-                raise self._failure(call, status)
+                self.go_on(call, status)
         return marks
 
     def _in_stretches(self) -> list[list[Call]]:
@@ -254,11 +263,23 @@ class BoundPlan:
             run.append(call)
         return stretches(run)
 
-    def _failure(self, call: Call, status: int) -> InferenceError:
+    def go_on(self, call: Call, status: int) -> None:
+        """Compute by NumPy what machine code has refused, and what was to follow in the same call.
+
+        Raises:
+            InferenceError: what the step reads is wrong, or oneDNN failed.
+        """
+        rest: Sequence[Call] = ()
         if isinstance(call, Together):
-            call, status = call.failed(status)
+            call, status, rest = call.failed(status)
         step = self.plan.steps[self._calls.index(call)]
-        return execution_error(f"{step.type} {step.name!r}", status)
+        if not isinstance(call, CodeCall) or not isinstance(step, ArrayStep):
+            raise execution_error(f"{step.type} {step.name!r}", status)
+        compute_instead(step, step.start(self._context), call)
+        for other in rest:
+            status = other()
+            if status:
+                self.go_on(other, status)
 
     # -- inputs and outputs -------------------------------------------------------------------
 
@@ -389,9 +410,9 @@ class BoundPlan:
 
     def _bind_array_step(self, step: ArrayStep) -> Call:
         compute = step.start(self._context)
-        told = compute.prepare(step.values) if isinstance(compute, ByMachine) else None
-        if told is not None:
-            return self._bind_code(Code.of([told]), step.values)
+        code = compute.code(step.values) if isinstance(compute, ByMachine) else None
+        if code is not None:
+            return self._bind_code(code, step.values)
         self.computes_arrays = True
         inputs = self._arrays(step.inputs)
         outputs = self._arrays(step.outputs)

@@ -14,6 +14,7 @@ from polydevice.runtime.plan_cache import Shapes
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.plan.binding.bound import BoundPlan
 from polydevice_cpu.plan.binding.context import Context
+from polydevice_cpu.plan.binding.turns import FEWEST, Taken, Turns
 from polydevice_cpu.plan.binding.workspace import Workspace
 from polydevice_cpu.plan.plan import Plan
 from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep
@@ -65,6 +66,8 @@ class Rounds:
         self._counter = counter
         number = None if counter is None else self._own.pop(counter)
         self._number = number if counter in _read(plan) else None
+        self._turns: Turns | None = None
+        self._may_turn = True
 
     @staticmethod
     def suit(op: Iteration, plan: Plan) -> bool:
@@ -109,7 +112,7 @@ class Rounds:
         end: int,
         condition: int | None,
         changing: Mapping[int, Callable[[int], Array]],
-        taken: Sequence[tuple[int, list[Array]]],
+        taken: Sequence[Taken],
     ) -> tuple[int, bool]:
         """Run iterations up to `end` or until one says so.
 
@@ -118,7 +121,7 @@ class Rounds:
             end: number of the one that is not to run.
             condition: which result says whether there is another one; None for none.
             changing: what returns the value of a parameter for an iteration.
-            taken: results of which every iteration's is appended to a list.
+            taken: results of which every iteration's is kept.
 
         Returns:
             the number of the next iteration, and whether the last one wants it.
@@ -130,8 +133,15 @@ class Rounds:
         flags = None
         if condition is not None and condition not in self._constant:
             flags = [results[condition] for results in self._results]
+        if end - iteration >= FEWEST:
+            turns = self._by_turns(flags, changing, taken)
+            if turns is not None:
+                return turns.go_on(iteration, end, changing, taken)
         places = [(self._own[parameter], part) for parameter, part in changing.items()]
-        takes = [[(results[index], to.append) for index, to in taken] for results in self._results]
+        takes = [
+            [(results[each.result], each.parts.append) for each in taken]
+            for results in self._results
+        ]
         each_bytes = sum(array.nbytes for array, _ in takes[0])
         admitted, admit = iteration, current_bounds().admit
         while iteration < end:
@@ -150,6 +160,26 @@ class Rounds:
             if flags is not None and not flags[which].all():
                 return iteration, False
         return iteration, True
+
+    def _by_turns(
+        self,
+        flags: Sequence[Array] | None,
+        changing: Mapping[int, Callable[[int], Array]],
+        taken: Sequence[Taken],
+    ) -> Turns | None:
+        """What runs iterations as one call; None where some steps are not machine code's."""
+        if not self._may_turn:
+            return None
+        if self._turns is None:
+            calls = [bound.recorded(self._copies) for bound in self._plans]
+            bodies = [(bound, own) for bound, own in zip(self._plans, calls, strict=True) if own]
+            self._may_turn = len(bodies) == len(self._plans) and Turns.suit(self._number, flags)
+            if not self._may_turn:
+                return None
+            own = [self._own[parameter] for parameter in changing]
+            kept = [[results[each.result] for each in taken] for results in self._results]
+            self._turns = Turns(bodies, own, kept, self._number, flags)
+        return self._turns
 
     def results(self, iteration: int) -> Sequence[Array]:
         """Return the results of an iteration, until the next but one."""

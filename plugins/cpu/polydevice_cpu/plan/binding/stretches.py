@@ -28,9 +28,10 @@ class Together(partial[int]):
 
     executions: Sequence[Execution | Calls]
 
-    def failed(self, result: int) -> tuple[Execution | Calls, int]:
-        """Return which one failed, by what the call returned, and its status."""
-        return self.executions[len(self.executions) - (result >> 32)], result & 0xFFFFFFFF
+    def failed(self, result: int) -> tuple[Call, int, Sequence[Call]]:
+        """Return which one failed, by what the call returned, its status, and those behind it."""
+        first, *rest = self.executions[len(self.executions) - (result >> 32) :]
+        return first, result & 0xFFFFFFFF, rest
 
 
 def stretches(steps: Sequence[Call]) -> list[list[Call]]:
@@ -42,13 +43,14 @@ def stretches(steps: Sequence[Call]) -> list[list[Call]]:
     found: list[list[Call]] = []
     for first in range(0, len(steps), STRETCH):
         found.append([])
-        for are_recorded, group in groupby(steps[first : first + STRETCH], _is_recorded):
+        for are_recorded, group in groupby(steps[first : first + STRETCH], is_recorded):
             calls_of = list(group)
             found[-1] += _together(calls_of) if are_recorded else calls_of
     return found
 
 
-def _is_recorded(call: Call) -> bool:
+def is_recorded(call: Call) -> bool:
+    """Whether a call is one of a C function, which may be called with others."""
     return isinstance(call, (Execution, Calls))
 
 

@@ -34,6 +34,7 @@ from polydevice_cpu.plan.building.pending import Pending
 from polydevice_cpu.plan.building.sizes import Needed, Sized
 from polydevice_cpu.plan.building.weights import WeightStore, constant_value, pack
 from polydevice_cpu.plan.building.worth import threads_worth
+from polydevice_cpu.plan.in_order import in_order
 from polydevice_cpu.plan.plan import PlanParts
 from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step, TailStep
 from polydevice_cpu.plan.value import Kind, Storage, UnpackedValue, Value
@@ -411,16 +412,20 @@ class PlanBuilder:
         self._lower_with_numpy(node)
 
     def _lower_with_numpy(self, node: Node) -> None:
-        outputs = []
+        seen = in_order(node, [self.value(port) for port in node.inputs])
+        outputs, looks = [], []
         for port in node.outputs:
             assert port.shape is not None
-            outputs.append(self.new_dense(port.shape.static, port.element_type.dtype))
-        inputs = [self.array_value(port) for port in node.inputs]
+            shape = port.shape.static if seen is None else seen.shape
+            value = self.new_dense(shape, port.element_type.dtype)
+            outputs.append(value)
+            looks.append(value if seen is None else value.view(port.shape.static, seen.strides))
+        inputs = [self.array_value(port) for port in node.inputs] if seen is None else seen.inputs
         write = writer(node.op)
         start = with_code(node.op, starter(node.op) if write is None else write)
         writes = write is not None
         self.emit(ArrayStep(node.name, node.type, start, inputs, outputs, writes=writes))
-        for port, value in zip(node.outputs, outputs, strict=True):
+        for port, value in zip(node.outputs, looks, strict=True):
             self.set(port, value)
 
     def _place_outputs(self) -> list[Value | None]:

@@ -29,10 +29,10 @@ _LOWEST, _HIGHEST = -(1 << 31), (1 << 31) - 1
 _LANES = 8
 """Kept ones that are moved at once; so many that are better than all lie before them."""
 
-_ARGUMENTS = struct.Struct("@P nn P n P ii n ii").pack
-"""Rows, how many there are, their length, what is kept, how much that is, the result; bits that
-turn the order, a number that those kept are above; steps that it may take, `_HIGHEST`, and what
-stands for NaN."""
+_ARGUMENTS = struct.Struct("@PPPPnn ii n ii n").pack
+"""Rows, the result, an address that is for others, what is kept, how much that is, and how many
+rows there are; bits that turn the order, a number that those kept are above; steps that it may
+take, `_HIGHEST`, what stands for NaN, and the rows' length."""
 
 # size_t loop(_ARGUMENTS* rdi): 0, or another number if it took too long. A float becomes a number
 # in the same order, shifted behind which lie the opposite bits of its index. r11: the first of
@@ -40,9 +40,9 @@ stands for NaN."""
 # has those that are above.
 _BEST = bytes.fromhex(
     "f30f1efa535541544155"  # endbr64; push rbx; push rbp; push r12; push r13
-    "4c8b074c8b4f084c8b5710"  # mov r8, [rdi]; mov r9, [rdi+8]; mov r10, [rdi+16]
+    "4c8b074c8b4f284c8b5748"  # mov r8, [rdi]; mov r9, [rdi+40]; mov r10, [rdi+72]
     "4c8b5f184983c340488b4720"  # mov r11, [rdi+24]; add r11, 64; mov rax, [rdi+32]
-    "4d8d64c3f84c8b6f28"  # lea r12, [r11+rax*8-8]; mov r13, [rdi+40]
+    "4d8d64c3f84c8b6f08"  # lea r12, [r11+rax*8-8]; mov r13, [rdi+8]
     "62e27d48584f0c62e27d48584710"  # vpbroadcastd zmm17, [rdi+48]; vpbroadcastd zmm16, [rdi+64]
     "62e27d4858571162f17d48efc0"  # vpbroadcastd zmm18, [rdi+68]; vpxord zmm0, zmm0, zmm0
     "8b6f344889e848c1e020"  # row: mov ebp, [rdi+52]; mov rax, rbp; shl rax, 32
@@ -159,18 +159,47 @@ def ranked(x: Array, count: int, *, descending: bool, above: float | None = None
     is_short = count > 0 and count * count <= SQUARE * length
     if function is None or not is_short or length >= NONE or not rows:
         return None
-    kept = np.empty(_LANES + count, np.int64)
-    kept[:_LANES] = np.iinfo(np.int64).max
+    kept = _room(count)
     index = np.empty((rows, count), np.int64)
-    places = address_of(x), rows, length, address_of(kept), count, address_of(index)
+    places = address_of(x), address_of(index), 0, address_of(kept), count, rows
     turned, limit = 0 if descending else -1, _LOWEST if above is None else _number(above)
     steps = rows * (int(_steps(count, length)) + length // 8)
     nan = _HIGHEST if above is None else _LOWEST
-    if function(_ARGUMENTS(*places, turned, limit, steps, _HIGHEST, nan)):
+    if function(_ARGUMENTS(*places, turned, limit, steps, _HIGHEST, nan, length)):
         return None
     if above is None and bool((index[:, -1] == NONE).any()):
         return None  # what is first is last of all numbers, as NaN is of the smallest
     return index
+
+
+FEW = 16
+"""So many are kept without a bound: each that comes in moves two times eight of them at most."""
+
+
+def keeps_few(count: int, length: int) -> bool:
+    """Whether `prepared_few` has code for so many of a row; it is for any other length, too."""
+    return 0 < count <= FEW and count <= length < NONE
+
+
+def prepared_few(
+    rows: int, length: int, count: int, *, descending: bool
+) -> tuple[tuple[Any, bytes], object]:
+    """Return the function of what `ranked` returns, what it is told, and what is to be kept.
+
+    The addresses of rows and result are left out, and one behind them is for others. Where some
+    are missing, as NaN is the smallest, `NONE` is their index.
+    """
+    kept = _room(count)
+    turned = 0 if descending else -1
+    given = 0, 0, 0, address_of(kept), count, rows, turned, _LOWEST, 1 << 62, _HIGHEST, _HIGHEST
+    return (function_of(_BEST), _ARGUMENTS(*given, length)), kept
+
+
+def _room(count: int) -> Array:
+    """Room for so many that are kept, behind some that are better than all."""
+    kept = np.empty(_LANES + count, np.int64)
+    kept[:_LANES] = np.iinfo(np.int64).max
+    return kept
 
 
 def _steps(count: int, length: int) -> float:

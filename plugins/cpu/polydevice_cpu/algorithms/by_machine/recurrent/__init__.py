@@ -1,0 +1,1 @@
+"""Steps of recurrent layers by machine code for AVX-512: products, functions and states in one."""

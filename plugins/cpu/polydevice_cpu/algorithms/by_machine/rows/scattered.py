@@ -1,0 +1,228 @@
+"""Elements and rows put where indices say, by machine code for AVX-512.
+
+NumPy takes 10 to 30 us for few of them, which is what it takes to find out where they go.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from functools import lru_cache
+
+from polydevice.processor.machine_code import function_of
+from polydevice_cpu.algorithms.by_machine.code import Told
+from polydevice_cpu.algorithms.by_machine.instructions import (
+    ADD,
+    LOAD,
+    R8,
+    R9,
+    R10,
+    R11,
+    R12,
+    R13,
+    R14,
+    R15,
+    RAX,
+    RBX,
+    RCX,
+    RDI,
+    RDX,
+    STORE,
+    Instructions,
+)
+from polydevice_cpu.algorithms.by_machine.rows.elements import INDEX_BYTES
+
+# size_t copy(numbers* rdi): 0. What a result begins with.
+_COPY = bytes.fromhex(
+    "f30f1efa488b37488b4f20"  # endbr64; mov rsi, [rdi]; mov rcx, [rdi+32]
+    "488b7f18f3a431c0c3"  # mov rdi, [rdi+24]; rep movsb; xor eax, eax; ret
+)
+
+MOST_COORDINATES = 6
+"""Of a row's place."""
+
+_INDICES, _UPDATES, _RESULT = 1, 2, 3
+"""All are told addresses of what is copied, indices, updates and the result."""
+
+_BEFORE, _COUNT, _BEHIND, _SIZE, _PART_BYTES = range(4, 9)
+"""And for elements: parts of the result; indices along the axis; elements behind each; the axis'
+size; bytes of a part."""
+
+_ROWS, _COORDINATES, _BLOCKS, _MASK, _ROW_BYTES, _SIZES = range(4, 10)
+"""And for rows: how many; coordinates of a place; blocks of 64 bytes; which numbers of 4 bytes the
+last one has; bytes of a row; for each coordinate what it may reach."""
+
+_ONE = 1
+_PUT = {1: "41881407", 2: "6641891447", 4: "41891487", 8: "498914c7"}
+"""mov [r15 + rax * n], dl, dx, edx or rdx."""
+_ADD = {4: "41011487", 8: "490114c7"}
+"""add [r15 + rax * n], edx or rdx."""
+_GET = {1: "410fb612", 2: "410fb712", 4: "418b12", 8: "498b12"}
+"""edx or rdx = [r10]."""
+
+
+def copying(size_bytes: int) -> Told:
+    """Return the function that copies so many bytes, and what it is told but for addresses."""
+    return function_of(_COPY), struct.pack("@5q", 0, 0, 0, 0, size_bytes)
+
+
+class _Putting(Instructions):
+    """Code that returns 1 where an index lies outside."""
+
+    def __init__(self, index_bytes: int) -> None:
+        super().__init__()
+        self.index_bytes = index_bytes
+        self.outside: list[int] = []
+
+    def index(self, register: int, other: int, *size: int) -> None:
+        """Append what reads the next index, from R9; `size` is a register, or a place."""
+        if self.index_bytes == INDEX_BYTES[0]:
+            self.plain(0x63, register, R9, 0)  # movsxd
+        else:
+            self.load(register, R9)
+        self.step(R9, self.index_bytes)
+        self.move(other, register)
+        self.plain(0xC1, 7, other)
+        self.text.append(63)  # sar other, 63
+        self.plain(0x23, other, *size)  # and
+        self.add(register, other)
+        self.plain(0x3B, register, *size)  # cmp
+        self.outside.append(self.ahead("0f83"))  # jae
+
+    def repeated(self, counter: int, body: Callable[[], None]) -> None:
+        """Append what runs as often as a register says, once at least."""
+        start = len(self.text)
+        body()
+        self.again(counter, start)
+
+    def finished(self) -> bytes:
+        """All of it."""
+        self.end(0)
+        for jump in self.outside:
+            self.here(jump)
+        self.end(0, status=1)
+        return bytes(self.text)
+
+
+@lru_cache(maxsize=16)
+def _elements(item_bytes: int, index_bytes: int, kind: str) -> bytes:
+    code = _Putting(index_bytes)
+    code.begin(0)
+    for register, number in (
+        (R8, _RESULT), (R9, _INDICES), (R10, _UPDATES), (R11, _SIZE), (R12, _BEHIND),
+        (R13, _BEFORE),
+    ):  # fmt: skip
+        code.load(register, RDI, number)
+    if kind == "f":
+        code.raw("b801000000")  # mov eax, 1
+        code.set_mask(_ONE, RAX)
+
+    def element() -> None:
+        code.index(RAX, RDX, R11)
+        code.times(RAX, R12)
+        if kind == "f":
+            code.vector(LOAD, 0, 0, R10, mask=_ONE)
+            code.vector(LOAD, 1, 0, R15, RAX, item_bytes, mask=_ONE)
+            code.of_vectors(ADD, 0, 1, 0)
+            code.vector(STORE, 0, 0, R15, RAX, item_bytes, mask=_ONE)
+        else:
+            code.raw(_GET[item_bytes])
+            code.raw(_ADD[item_bytes] if kind else _PUT[item_bytes])
+        code.step(R10, item_bytes)
+        code.step(R15, item_bytes)
+
+    def row() -> None:
+        code.move(R15, R8)
+        code.move(RCX, R12)
+        code.repeated(RCX, element)
+
+    def part() -> None:
+        code.load(R14, RDI, _COUNT)
+        code.repeated(R14, row)
+        code.add(R8, RDI, _PART_BYTES)
+
+    code.repeated(R13, part)
+    return code.finished()
+
+
+@lru_cache(maxsize=8)
+def _rows(index_bytes: int, kind: str) -> bytes:
+    code = _Putting(index_bytes)
+    code.begin(0)
+    for register, number in ((R8, _RESULT), (R9, _INDICES), (R10, _UPDATES), (R13, _ROWS)):
+        code.load(register, RDI, number)
+
+    def coordinate() -> None:
+        code.index(RDX, RBX, R15, 0)
+        code.times(RAX, R15, 0)
+        code.add(RAX, RDX)
+        code.step(R15, 8)
+
+    def block() -> None:
+        code.raw("b8ffff0000")  # mov eax, 0xffff
+        code.compare(R12, 1)
+        code.set_if_equal(RAX, RDI, 8 * _MASK)
+        code.set_mask(_ONE, RAX)
+        code.vector(LOAD, 0, 0, RBX, mask=_ONE)
+        if kind:
+            code.vector(LOAD, 1, 0, R14, mask=_ONE)
+            code.of_vectors(ADD, 0, 1, 0)
+        code.vector(STORE, 0, 0, R14, mask=_ONE)
+        code.step(RBX, 64)
+        code.step(R14, 64)
+
+    def row() -> None:
+        code.raw("31c0")  # xor eax, eax
+        code.load(RCX, RDI, _COORDINATES)
+        code.plain(0x8D, R15, RDI, 8 * _SIZES)  # lea
+        code.repeated(RCX, coordinate)
+        code.times(RAX, RDI, _ROW_BYTES)
+        code.move(R14, R8)
+        code.add(R14, RAX)
+        code.move(RBX, R10)
+        code.load(R12, RDI, _BLOCKS)
+        code.repeated(R12, block)
+        code.add(R10, RDI, _ROW_BYTES)
+
+    code.repeated(R13, row)
+    return code.finished()
+
+
+def elements(
+    shape: tuple[int, ...], axis: int, count: int, sizes: tuple[int, int], kind: str
+) -> Told:
+    """Return the function that puts elements into the result, and what it is told but addresses.
+
+    Args:
+        shape: the result's, row-major, as all is. That of indices and updates differs along the
+            axis alone.
+        axis: that indices count along; negative ones from the end.
+        count: how many there are along it.
+        sizes: bytes of an element, and of an index.
+        kind: empty to replace what is there; to add to it "f" for f32, "i" for integers of 4 or 8
+            bytes.
+    """
+    before, size, behind = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+    numbers = before, count, behind, size, size * behind * sizes[0]
+    return function_of(_elements(*sizes, kind)), struct.pack("@9q", 0, 0, 0, 0, *numbers)
+
+
+def rows(
+    shape: tuple[int, ...], coordinates: int, count: int, sizes: tuple[int, int], kind: str
+) -> Told:
+    """Return the same for rows, which some coordinates tell the place of.
+
+    Args:
+        shape: the result's.
+        coordinates: how many of its axes they are for, up to `MOST_COORDINATES`.
+        count: rows.
+        sizes: bytes of an element, 4 or 8, and of an index.
+        kind: empty to replace what is there; "f" to add to it, for f32.
+    """
+    width = math.prod(shape[coordinates:]) * sizes[0]
+    blocks = -(-width // 64)
+    mask = (1 << (width - 64 * (blocks - 1)) // 4) - 1
+    numbers = count, coordinates, blocks, mask, width, *shape[:coordinates]
+    told = struct.pack(f"@{4 + len(numbers)}q", 0, 0, 0, 0, *numbers)
+    return function_of(_rows(sizes[1], kind)), told

@@ -1,0 +1,1 @@
+"""What recurrent layers are lowered to where machine code computes their steps."""
