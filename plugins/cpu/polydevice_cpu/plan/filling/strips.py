@@ -14,7 +14,7 @@ from typing import Any, TypeGuard
 from weakref import WeakValueDictionary
 
 from polydevice.symbolic_size import Number, is_symbolic
-from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, Sum
+from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, Quantisation, Sum
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.descriptor import (
     Descriptor,
@@ -76,6 +76,7 @@ _KINDS = {
     "binary": _Kind({2: Arg.SRC, 3: Arg.SRC_1, 4: Arg.DST}, 5, (1, -1, None)),
     "softmax_forward": _Kind({3: Arg.SRC, 4: Arg.DST}, 6, (1, -1)),
     "layer_normalization_forward": _Kind({2: Arg.SRC, 3: Arg.DST}, 7, (-1,)),
+    "reorder": _Kind({0: Arg.SRC, 2: Arg.DST}, 4, (None,)),
 }
 
 
@@ -92,11 +93,16 @@ def treats_positions_alike(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
         isinstance(dst, SymbolicDescriptor)
         and dst.strides is not None
         and dst.source is None
-        and len(dst.shape) > 1
+        and (len(dst.shape) > 1 or None in kind.axes)
         and (kind.weights is None or _are_for_all(given, given.arguments[kind.weights :]))
-        and not attributes.quantisation
+        and all(map(_is_one_for_all, attributes.quantisation))
         and all(isinstance(each, (Eltwise, Binary, Sum)) for each in attributes.post_ops)
     )
+
+
+def _is_one_for_all(each: Quantisation) -> bool:
+    """Whether scale and zero point are the same at all positions."""
+    return each.argument == Arg.WEIGHTS or not (each.scale_mask or each.zero_point_mask)
 
 
 def _are_for_all(given: SymbolicPrimitive, arguments: Sequence[Argument]) -> bool:
@@ -276,7 +282,8 @@ class StripForm:
         self.has_weights = kind.weights is not None
         sums = any(isinstance(each, Sum) for each in attributes.post_ops)
         self.may_repeat = kind.may_repeat and not sums
-        found = dict.fromkeys(None if axis is None else axis % rank for axis in kind.axes)
+        axes = kind.axes if rank > 1 else (None,)
+        found = dict.fromkeys(None if axis is None else axis % rank for axis in axes)
         self.axes = [axis for axis in found if self._may_be(axis)]
         self._cuttable = {axis: self._may_be_cut(axis) for axis in self.axes}
         self.apart = self._apart()
@@ -329,13 +336,20 @@ class StripForm:
         Returns:
             None where one has neither, or its positions do not follow each other in memory.
         """
-        positions = _positions(sizes(self.result)[0], axis)
+        whole, steps = sizes(self.result)
+        positions = _positions(whole, axis)
+        plain = _dense(whole, steps) if axis is None else None
         found = []
         for layout, is_open, may_be_cut in self._cuttable[axis]:
             shape, strides = sizes(layout) if is_open else (layout.shape, layout.strides)
-            assert strides is not None
-            own, are_many, are_in_row = _seen(shape, strides, axis)
-            if are_many and not (may_be_cut and are_in_row and own == positions):
+            own = _positions(shape, axis)
+            are_many = math.prod(own) != 1
+            if are_many and not (
+                may_be_cut
+                and strides is not None
+                and own == positions
+                and _are_in_row(shape, strides, plain or _lie(shape, axis))
+            ):
                 return None
             found.append(are_many)
         return tuple(found)
@@ -346,13 +360,20 @@ def _positions(shape: Shape, axis: int | None) -> Shape:
     return shape if axis is None else (*shape[:axis], *shape[axis + 1 :])
 
 
-def _seen(shape: Shape, strides: Shape, axis: int | None) -> tuple[Shape, bool, bool]:
-    """Positions of a layout, whether there are several, and whether they follow each other."""
-    own = _positions(shape, axis)
-    if math.prod(own) == 1:
-        return own, False, False
-    plain = _lie(shape, axis)
-    return own, True, strides == plain or same_steps(shape, strides, plain)
+def _are_in_row(shape: Shape, strides: Shape, wanted: Shape) -> bool:
+    """Whether elements lie where these strides would have them."""
+    return strides == wanted or same_steps(shape, strides, wanted)
+
+
+def _dense(shape: Shape, strides: Shape) -> Shape | None:
+    """The strides, if elements lie one behind the other, in whatever order of axes."""
+    step = 1
+    for wide, size in sorted(zip(strides, shape, strict=True)):
+        if size > 1:
+            if wide != step:
+                return None
+            step *= size
+    return strides
 
 
 def _lie(shape: Shape, axis: int | None) -> Shape:

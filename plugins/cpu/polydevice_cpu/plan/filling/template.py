@@ -22,6 +22,7 @@ from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
 from polydevice_cpu.onednn.primitive import Argument, Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.filling.formulas import Formulas
 from polydevice_cpu.plan.filling.means import is_a_mean, mean
+from polydevice_cpu.plan.filling.parts import is_alike
 from polydevice_cpu.plan.filling.recipe import Packing, Recipe, StepForm, StorageForm, ValueForm
 from polydevice_cpu.plan.plan import Plan, PlanParts
 from polydevice_cpu.plan.step import (
@@ -428,7 +429,7 @@ class _Filled:
         """
         if not given.has_weights:
             return given.is_reference or not made.is_reference
-        if made.implementation == given.implementation:
+        if is_alike(made, given):
             return True
         sides = [self._descriptor(each) for each in (given.src, given.dst)]
         if given.kind != "convolution" or any(x.data_type is not DataType.F32 for x in sides):
