@@ -123,7 +123,10 @@ def _convolve(builder: PlanBuilder, node: Node, value: Value, weights: Array, or
         return made(Descriptor.any) if last is None or last.is_reference else last
 
     mask = 3 if op.grouped else 1
-    text = f"{form.__name__} {list(seen.shape[-window.rank :])} {geometry}"
+    # What no window reaches at an end is none of the code's business, and changes with the sizes.
+    *others, last = geometry
+    told = [*others, [max(0, each) for each in last]]
+    text = f"{form.__name__} {list(seen.shape[-window.rank :])} {told}"
     flow = Flow(value, Query.SRC)
     channels = (1, result[1], *[1] * (len(result) - 2))
     return _hold(builder, node, create, flow, seen, mask, channels, text, sight(order))

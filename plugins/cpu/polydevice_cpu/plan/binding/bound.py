@@ -356,13 +356,15 @@ class BoundPlan:
         return call
 
     def _bind_blocks(self, step: PrimitiveStep) -> Call:
-        sides = Arg.SRC, Arg.DST
+        sides = Arg.SRC, Arg.DST, *step.blocks[0].operands
         arrays = self._arrays([step.arguments[index] for index in sides])
+        zero = step.arguments.get(Arg.ATTR_ZERO_POINTS | Arg.SRC)
         others = [(index, each) for index, each in step.arguments.items() if index not in sides]
         shared = [x for index, each in others for x in (index, self._memory(each))]
         are_constants = all(each.storage.root.kind is Kind.CONSTANT for _, each in others)
         calls = self._blocks if are_constants else BlockCalls()
-        return calls.bind(step, arrays, shared, self._scratchpad)
+        zeros = [] if zero is None else self._arrays([zero])
+        return calls.bind(step, arrays, shared, self._scratchpad, zeros)
 
     def _memory(self, value: Value) -> int:
         """The handle of a value's memory object."""

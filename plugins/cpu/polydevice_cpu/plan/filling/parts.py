@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
 
-from polydevice_cpu.onednn.constants import DataType
+from polydevice_cpu.onednn.attributes import Quantisation
+from polydevice_cpu.onednn.constants import Arg, DataType
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
 from polydevice_cpu.proof.claim import NotedClaim
@@ -22,8 +23,17 @@ def is_alike(made: Primitive, given: SymbolicPrimitive) -> bool:
     one, other = made.implementation, given.implementation
     if one == other:
         return True
-    is_exact = given.has_weights and given.src.data_type in _BYTES
-    return is_exact and one.split(":")[0] == other.split(":")[0]
+    return is_exact(given) and one.split(":")[0] == other.split(":")[0]
+
+
+def is_exact(given: SymbolicPrimitive) -> bool:
+    """Whether it multiplies bytes, whose sums are exact."""
+    return given.has_weights and given.src.data_type in _BYTES
+
+
+def is_one_for_all(each: Quantisation) -> bool:
+    """Whether scale and zero point are the same at all positions."""
+    return each.argument == Arg.WEIGHTS or not (each.scale_mask or each.zero_point_mask)
 
 
 def is_right(

@@ -14,7 +14,7 @@ from typing import Any, TypeGuard
 from weakref import WeakValueDictionary
 
 from polydevice.symbolic_size import Number, is_symbolic
-from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, Quantisation, Sum
+from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, Sum
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.descriptor import (
     Descriptor,
@@ -24,7 +24,7 @@ from polydevice_cpu.onednn.descriptor import (
     same_steps,
 )
 from polydevice_cpu.onednn.primitive import Argument, Primitive, SymbolicPrimitive, built
-from polydevice_cpu.plan.filling.parts import is_right
+from polydevice_cpu.plan.filling.parts import is_one_for_all, is_right
 from polydevice_cpu.plan.step import Piece, Strips
 
 LEAST = 16
@@ -95,14 +95,9 @@ def treats_positions_alike(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
         and dst.source is None
         and (len(dst.shape) > 1 or None in kind.axes)
         and (kind.weights is None or _are_for_all(given, given.arguments[kind.weights :]))
-        and all(map(_is_one_for_all, attributes.quantisation))
+        and all(map(is_one_for_all, attributes.quantisation))
         and all(isinstance(each, (Eltwise, Binary, Sum)) for each in attributes.post_ops)
     )
-
-
-def _is_one_for_all(each: Quantisation) -> bool:
-    """Whether scale and zero point are the same at all positions."""
-    return each.argument == Arg.WEIGHTS or not (each.scale_mask or each.zero_point_mask)
 
 
 def _are_for_all(given: SymbolicPrimitive, arguments: Sequence[Argument]) -> bool:
