@@ -104,6 +104,7 @@ def settled(executable, request, x):
     wait_for_settling()
     after = request.infer({"x": x})["y"].copy()
     assert not any(step.strips for step in primitives(executable))
+    assert request.runner.bound.plan is executable.latest_plan()
     return before, after
 
 

@@ -24,7 +24,7 @@ from polydevice_cpu.onednn.descriptor import (
     same_steps,
 )
 from polydevice_cpu.onednn.primitive import Argument, Primitive, SymbolicPrimitive, built
-from polydevice_cpu.plan.filling.parts import is_one_for_all, is_right
+from polydevice_cpu.plan.filling.parts import BYTES, is_exact, is_one_for_all, is_right
 from polydevice_cpu.plan.step import Piece, Strips
 
 LEAST = 16
@@ -32,6 +32,10 @@ LEAST = 16
 
 REPEATED = 32
 """Of so many positions one may be computed twice, where that spares shorter strips."""
+
+TWICE_ELEMENTS, TWICE_PRODUCTS = 8192, 100_000
+"""So many elements, or products of f32, may be computed twice in any case: some 2.5 us, as long as
+one strip more takes."""
 
 LARGE_BYTES = 1 << 20
 """Weights that are read from beyond the second cache for every strip."""
@@ -56,22 +60,20 @@ class _Kind:
         attributes: place of the attributes.
         axes: which axes may be the one that is not of positions; None: there may be none.
         weights: place of the weights, if it has any; a bias is behind them.
-        may_repeat: whether a position may be computed twice: nobody has it write what it reads.
     """
 
     moved: Mapping[int, Arg]
     attributes: int
     axes: tuple[int | None, ...]
     weights: int | None = None
-    may_repeat: bool = False
 
 
 _CONVOLUTION = "convolution_forward"
 _GEOMETRY = slice(7, 11)
 _SOFTMAX_AXIS = 5
 _KINDS = {
-    _CONVOLUTION: _Kind({3: Arg.SRC, 6: Arg.DST}, 11, (1,), 4, may_repeat=True),
-    "matmul": _Kind({1: Arg.SRC, 4: Arg.DST}, 5, (-1,), 2, may_repeat=True),
+    _CONVOLUTION: _Kind({3: Arg.SRC, 6: Arg.DST}, 11, (1,), 4),
+    "matmul": _Kind({1: Arg.SRC, 4: Arg.DST}, 5, (-1,), 2),
     "eltwise_forward": _Kind({3: Arg.SRC, 4: Arg.DST}, 7, (1, -1, None)),
     "binary": _Kind({2: Arg.SRC, 3: Arg.SRC_1, 4: Arg.DST}, 5, (1, -1, None)),
     "softmax_forward": _Kind({3: Arg.SRC, 4: Arg.DST}, 6, (1, -1)),
@@ -118,11 +120,17 @@ def _are_for_all(given: SymbolicPrimitive, arguments: Sequence[Argument]) -> boo
 
 @lru_cache(maxsize=4096)
 def pieces(
-    positions: int, least: int = LEAST, *, may_repeat: bool = True
+    positions: int, least: int = LEAST, *, may_repeat: bool = True, twice: int = 0
 ) -> tuple[tuple[int, int], ...]:
     """Return (start, length) of the strips of so many positions; none where there are too few.
 
     They get shorter, by powers of two; the last one may overlap the one before.
+
+    Args:
+        positions: how many.
+        least: of the shortest.
+        may_repeat: whether they may overlap.
+        twice: so many positions may be computed twice in any case.
     """
     length = 1 << (positions.bit_length() - 1)
     if length < max(least, LEAST) or (positions % least and not may_repeat):
@@ -133,7 +141,9 @@ def pieces(
         if rest >= length:
             found.append((start, length))
             start += length
-        elif may_repeat and (length == least or (length - rest) * REPEATED <= positions):
+        elif may_repeat and (
+            length == least or (length - rest) * REPEATED <= positions or length - rest <= twice
+        ):
             found.append((positions - length, length))
             break
         else:
@@ -148,13 +158,15 @@ class StripCutter:
     two up to the most positions.
     """
 
-    def __init__(self, relied_on: Container[int]) -> None:
+    def __init__(self, relied_on: Container[int], in_place: Container[int]) -> None:
         """Begin with none.
 
         Args:
             relied_on: identities of layouts that values have or are brought into.
+            in_place: places of primitives that write what they read, so that no position may be
+                computed twice.
         """
-        self._relied_on = relied_on
+        self._relied_on, self._in_place = relied_on, in_place
         self._forms: dict[int, StripForm] = {}
         self._made: dict[_Key, WeakValueDictionary[int, Piece]] = {}
         self._refused: set[tuple[Any, ...]] = set()
@@ -197,12 +209,14 @@ class StripCutter:
 
     def _strips(self, key: _Key, sizes: _Sizes, positions: int) -> Strips | None:
         """Strips for which the weights are packed alike."""
-        may_repeat = self._forms[key[0]].may_repeat
+        form, axis = self._forms[key[0]], key[1]
+        may_repeat = not form.sums and key[0] not in self._in_place
         least = LEAST if may_repeat else 1
+        twice = form.twice or TWICE_ELEMENTS // (1 if axis is None else sizes(form.result)[0][axis])
         made = self._made.get(key)
         if made is None:
             made = self._made[key] = WeakValueDictionary()
-        while cuts := pieces(positions, least, may_repeat=may_repeat):
+        while cuts := pieces(positions, least, may_repeat=may_repeat, twice=twice):
             first = made.get(cuts[0][1]) or self._piece(key, made, sizes, cuts[0][1])
             if first is None or (
                 first.weights is not None
@@ -256,7 +270,8 @@ class StripForm:
         axes: which may be the one that is not of positions; None: every element is one.
         windows: strides, gaps and borders of a convolution that treats positions alike.
         has_weights: whether it multiplies by some.
-        may_repeat: whether a position may be computed twice.
+        sums: whether it adds to what the result has held.
+        twice: of what has weights: how many positions may be computed twice in any case.
     """
 
     def __init__(self, given: SymbolicPrimitive) -> None:
@@ -275,8 +290,13 @@ class StripForm:
         one, none = (1,) * spatial, (0,) * spatial
         self.windows = (one, none, none, none) if given.name == _CONVOLUTION else ()
         self.has_weights = kind.weights is not None
-        sums = any(isinstance(each, Sum) for each in attributes.post_ops)
-        self.may_repeat = kind.may_repeat and not sums
+        self.sums = any(isinstance(each, Sum) for each in attributes.post_ops)
+        self.twice = 0
+        if kind.weights is not None:
+            weights = given.arguments[kind.weights]
+            assert isinstance(weights, Descriptor)
+            few = TWICE_PRODUCTS * (BYTES if is_exact(given) else 1)
+            self.twice = max(few // math.prod(weights.shape), 1)
         axes = kind.axes if rank > 1 else (None,)
         found = dict.fromkeys(None if axis is None else axis % rank for axis in axes)
         self.axes = [axis for axis in found if self._may_be(axis)]

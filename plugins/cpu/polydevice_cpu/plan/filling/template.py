@@ -35,9 +35,13 @@ from polydevice_cpu.plan.step import (
     Step,
     Strips,
 )
-from polydevice_cpu.plan.value import Storage, Value
+from polydevice_cpu.plan.value import Kind, Storage, Value
 from polydevice_cpu.proof.claim import NotedClaim
 from polydevice_cpu.proof.proof import refusal
+
+KEPT_BYTES = 1 << 22
+"""Of what depends on sizes alone, so much is kept for each plan of a request; more is computed in
+each inference."""
 
 
 class _UnfitError(Exception):
@@ -147,15 +151,22 @@ class _Filled:
         self.blocks: dict[int, tuple[Block, ...]] = {}
 
     def plan(self, parts: PlanParts) -> Plan:
-        recipe = self._recipe
+        recipe, once, arena = self._recipe, self._recipe.once, self._recipe.arena
         for form in recipe.storages:
             self._storages.append(self._storage(form))
+        kept = [self._storages[number] for number in recipe.kept]
+        if sum(storage.size_bytes for storage in kept) > KEPT_BYTES:
+            once = frozenset()
+        elif kept:
+            arena = [number for number in arena if number not in recipe.kept]
+            for storage in kept:
+                storage.kind = Kind.KEPT
         steps = list(map(self._step, recipe.steps))
         outputs: list[Value | None] = [self._value(number) for number in recipe.outputs]
         given = parts.inputs()
         inputs = partial(_described, given, [self._sizes(desc) for desc in given])
-        arena = [self._storages[number] for number in recipe.arena]
-        return Plan(PlanParts(steps, outputs, inputs, parts.refused, parts.origins, arena))
+        places = [self._storages[number] for number in arena]
+        return Plan(PlanParts(steps, outputs, inputs, parts.refused, parts.origins, places, once))
 
     def _sizes(self, thing: object) -> Any:
         return self._numbers[self._places[id(thing)]]
