@@ -11,8 +11,14 @@ import pytest
 from polydevice.ops.interpolate import scaled_size
 from polydevice.symbolic_size import tracing, whole
 from polydevice_cpu.onednn.library import library
+from polydevice_cpu.ops import generate
+from polydevice_cpu.plan import settling
+from polydevice_cpu.plan.filling import template
+from polydevice_cpu.plan.filling.sizes_alone import of_sizes_alone
+from polydevice_cpu.plan.step import ArrayStep
+from polydevice_cpu.plan.value import Kind, Storage, Value
 from tests.cpu import models
-from tests.cpu.loading import image, load
+from tests.cpu.loading import image, load, wait_for_settling
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
 
@@ -130,6 +136,75 @@ def test_one_plan_serves_what_is_computed_of_sizes(core, model, shapes, is_fille
         assert got.shape == wanted.shape
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
     assert executable.compiled.templates.filled >= (len(shapes) - 4) * is_filled
+
+
+def counted(monkeypatch):
+    """The list to which each range that is counted is added."""
+    counts, count = [], generate._range
+    monkeypatch.setattr(generate, "_range", lambda *given: counts.append(1) or count(*given))
+    return counts
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_sizes_alone_tell_is_computed_by_the_first_inference(core, monkeypatch, threads):
+    """Once for each request and length, whatever was inferred in between, and for settled plans."""
+    monkeypatch.setattr(settling, "RUNS", 4)
+    model, counts = places(), counted(monkeypatch)
+    executable = load(core, model, CPU_THREADS_NUM=threads)
+    requests = [executable.create_infer_request() for _ in range(2)]
+    for rows in (40, 41, 43):
+        requests[0].infer({"x": image(rows, 2, rows, 4)})
+    assert executable.latest_plan().once
+    del counts[:]
+    for number, rows in enumerate([50, 50, 51, 50, 51, 51]):
+        for request in requests:
+            x = image(number, 2, rows, 4)
+            (wanted,) = models.answer(model, {"x": x})
+            (got,) = request.infer({"x": x}).values()
+            np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+        wait_for_settling()
+    assert len(counts) in (4, 8)  # two lengths and requests, and once more where plans were settled
+
+
+def test_what_takes_much_memory_is_computed_in_each_inference(core, monkeypatch):
+    monkeypatch.setattr(template, "KEPT_BYTES", 100)
+    model, counts = places(), counted(monkeypatch)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    request = executable.create_infer_request()
+    for rows in (40, 41, 43, 50):
+        request.infer({"x": image(rows, 2, rows, 4)})
+    del counts[:]
+    for number in range(3):
+        x = image(number, 2, 50, 4)
+        (wanted,) = models.answer(model, {"x": x})
+        (got,) = request.infer({"x": x}).values()
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+    assert len(counts) == 3
+
+
+def test_what_others_write_as_well_is_no_matter_of_sizes_alone():
+    """A sum is added to what its place holds, and what is written again is no constant."""
+
+    def value(storage):
+        return Value(storage, (2,), np.dtype(np.float32), (1,))
+
+    constant = value(Storage(Kind.CONSTANT, 8, array=np.zeros(2, np.float32)))
+    given = value(Storage(Kind.INPUT, 8))
+    one, two, three, four = (value(Storage(Kind.ARENA, 8)) for _ in range(4))
+
+    def step(inputs, output):
+        return ArrayStep("", "Add", lambda _: np.add, inputs, [output])
+
+    steps = [
+        step([constant, constant], one),
+        step([one, constant], two),
+        step([two, given], three),
+        step([constant, constant], four),
+        step([four, given], four),
+    ]
+    once, kept = of_sizes_alone(steps)
+    assert once == {0, 1}
+    assert kept == {id(two.storage)}
 
 
 @pytest.mark.parametrize("scale", [0.1, 0.3, 1.7, 2.5, 0.7071])

@@ -135,6 +135,13 @@ def test_strips_that_do_not_overlap():
         assert pieces(positions, 2, may_repeat=False) == (() if positions % 2 else found)
 
 
+def test_strips_that_overlap_where_it_costs_little():
+    assert pieces(7056) == ((0, 4096), (4096, 2048), (6032, 1024))
+    assert pieces(7056, twice=8192) == ((0, 4096), (2960, 4096))
+    assert pieces(50, twice=100) == ((0, 32), (18, 32))
+    assert pieces(50, 1, may_repeat=False, twice=100) == ((0, 32), (32, 16), (48, 2))
+
+
 SHAPES = {
     1: [(1, 40), (1, 33), (1, 50), (2, 67), (1, 301), (3, 5)],
     2: [(1, 9, 8), (2, 8, 8), (1, 7, 13), (1, 33, 31), (3, 17, 5), (16, 1, 1), (1, 1, 57)],
