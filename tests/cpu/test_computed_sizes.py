@@ -83,6 +83,27 @@ def places() -> bytes:
     return models.build(nodes, {"x": ["b", "n", 4]}, ["y"], weights)
 
 
+def shares() -> bytes:
+    """Rows as many as all sizes, of which some are known, say when they are scaled together."""
+    nodes = [
+        ("Shape", ["x"], ["sizes"], {}),
+        ("Cast", ["sizes"], ["f"], {"to": FLOAT}),
+        ("Mul", ["f", "scales"], ["g"], {}),
+        ("Mul", ["g", "f"], ["h"], {}),
+        ("Slice", ["h", "zero", "one", "zero"], ["first"], {}),
+        ("Slice", ["g", "one", "two", "zero"], ["second"], {}),
+        ("Slice", ["g", "two", "three", "zero"], ["third"], {}),
+        ("Mul", ["second", "third"], ["i"], {}),
+        ("Add", ["first", "i"], ["j"], {}),
+        ("Ceil", ["j"], ["k"], {}),
+        ("Cast", ["k"], ["m"], {"to": WHOLE}),
+        ("Slice", ["x", "zero", "m", "one"], ["part"], {}),
+        ("Sigmoid", ["part"], ["y"], {}),
+    ]
+    weights = numbers(zero=[0], two=[2], three=[3], scales=np.float32([0.7, 0.1, 1.9]))
+    return models.build(nodes, {"x": ["b", "n", 4]}, ["y"], weights)
+
+
 def resized(scale: float) -> bytes:
     """A picture whose sides are scaled by no whole number."""
     nodes = [
@@ -117,6 +138,7 @@ PICTURES = [(2, 4, h, v) for h, v in ((9, 8), (12, 13), (30, 11), (17, 19), (41,
         (part(FLOAT, np.float32), ROWS, True),
         (part(DOUBLE, np.float64), ROWS, True),
         (part(HALF, np.float16), ROWS, False),  # for each size a plan of its own
+        (shares(), ROWS, True),
         (last(), ROWS, True),
         (places(), ROWS, True),
         (resized(1.7), PICTURES, True),
@@ -124,7 +146,7 @@ PICTURES = [(2, 4, h, v) for h, v in ((9, 8), (12, 13), (30, 11), (17, 19), (41,
         (framed("constant"), ROWS, True),
         (framed("edge"), ROWS, True),
     ],
-    ids=["f32", "f64", "f16", "last", "places", "larger", "smaller", "constant", "edge"],
+    ids=["f32", "f64", "f16", "shares", "last", "places", "larger", "smaller", "constant", "edge"],
 )
 def test_one_plan_serves_what_is_computed_of_sizes(core, model, shapes, is_filled):
     executable = load(core, model)
