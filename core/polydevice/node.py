@@ -257,6 +257,8 @@ def _held(value: Array, element_type: ElementType) -> Array | None:
     items = value.astype(object).reshape(-1)
     if element_type.is_integer and element_type.dtype.kind in "iu":
         items[:] = [_wrapped(item, np.iinfo(element_type.dtype)) for item in items]
+    elif element_type.is_float:
+        items[:] = [_rounded(item, element_type) for item in items]
     elif any(isinstance(item, Interval) for item in items) and not element_type.is_float:
         return None
     held = items.reshape(value.shape)
@@ -272,6 +274,18 @@ def _wrapped(item: IntLike, info: np.iinfo[Any]) -> IntLike:
     if is_symbolic(item):
         return item if low <= item <= high else int(item)
     return (int(item) - low) % (high - low + 1) + low
+
+
+def _rounded(item: Any, element_type: ElementType) -> Any:
+    """Return a floating-point number of a symbolic size as f64 and f32 hold it.
+
+    What is computed of two numbers of f32 in f64, and rounded, is what f32 gives.
+    """
+    if not is_symbolic(item):
+        return item
+    if element_type is ElementType.f64:
+        return item * 1.0
+    return item.single() if element_type is ElementType.f32 else item.known()
 
 
 def known_if_empty(desc: TensorDesc) -> TensorDesc:

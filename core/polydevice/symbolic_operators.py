@@ -7,6 +7,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 INFIX = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv,
     "%": operator.mod, "/": operator.truediv, "**": operator.pow, "<<": operator.lshift,
@@ -28,4 +30,5 @@ CALLED: dict[str, Callable[..., Any]] = {
     "floor": math.floor, "trunc": math.trunc, "bit_length": lambda n: n.bit_length(),
     "log2": math.log2, "sqrt": math.sqrt, "isqrt": math.isqrt, "round": round,
     "left_shift": lambda n, by: n << max(by, 0),
+    "single": lambda n: float(np.float32(n)),
 }  # fmt: skip

@@ -414,7 +414,7 @@ class SymbolicSize:
     _equals = _infix("==")
     __neg__, __abs__, __invert__ = _called("neg"), _called("abs"), _called("invert")
     __ceil__, __floor__, __trunc__ = _called("ceil"), _called("floor"), _called("trunc")
-    bit_length = _called("bit_length")
+    bit_length, single = _called("bit_length"), _called("single")  # the latter: rounded to f32
 
     __int__, __index__, __float__ = _pinned(int), _pinned(operator.index), _pinned(float)
     __hash__, __round__, __divmod__ = _pinned(hash), _pinned(round), _pinned(divmod)
@@ -442,9 +442,7 @@ class SymbolicSize:
     def __pos__(self) -> SymbolicSize:
         return self
 
-    def item(self) -> SymbolicSize:
-        """Return itself, as NumPy's scalars do."""
-        return self
+    item = __pos__  # as NumPy's scalars have it
 
 
 def is_symbolic(number: object) -> bool:
@@ -480,8 +478,10 @@ def array_of(items: Sequence[Number], dtype: Any) -> np.ndarray[Any, Any]:
 
 
 def whole(number: Number) -> int:
-    """Return a number as an ``int``, or as the symbolic size that it is."""
-    return number if is_symbolic(number) else int(number)
+    """Return a number as an ``int``, or a symbolic one, without what is behind the point."""
+    if not is_symbolic(number):
+        return int(number)
+    return number if isinstance(number, int) else math.trunc(number)
 
 
 def mentions_sizes(text: str) -> bool:

@@ -62,7 +62,7 @@ def test_blocks_cover_an_axis(products):
 CASES = {
     "pads": (windows(8, (3, 3), {"pads": [1, 1, 1, 1]}), 4),
     "steps": (windows(16, (3, 3), {"strides": [2, 1], "pads": [0, 2, 1, 0]}), 4),
-    "gaps": (windows(8, (3, 2), {"dilations": [2, 3], "pads": [2, 1, 0, 3]}), 4),
+    "gaps": (windows(8, (3, 3), {"dilations": [2, 3], "pads": [2, 0, 1, 0]}), 4),
     "rows": (windows(8, (5,), {"pads": [1, 2]}), 3),
     "height": (windows(8, (3, 3), {"pads": [1] * 4}, height=12), 4),
 }
@@ -94,6 +94,31 @@ def test_answers_in_blocks_stay_the_same_to_the_bit(core, monkeypatch, case, thr
             np.testing.assert_array_equal(request.infer({"x": x})["y"], got)
             assert not any(blocks(executable))
     assert seen >= 2
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize(
+    ("window", "form"),
+    [
+        ((3, 2), {"pads": [1, 1, 1, 0]}),
+        ((3, 3), {"pads": [1, 1, 1, 2]}),
+        ((3, 3), {"dilations": [2, 3], "pads": [2, 1, 0, 3]}),
+    ],
+)
+def test_borders_of_more_than_half_a_window_are_computed_at_once(core, monkeypatch, window, form):
+    """As oneDNN adds in another order there."""
+    monkeypatch.setattr(settling, "RUNS", 3)
+    executable = load(core, windows(8, window, form), CPU_THREADS_NUM=1)
+    request = executable.create_infer_request()
+    for number, width in enumerate([9, 11, 23, 14]):
+        x = image(number, 1, 8, 12, width)
+        got = request.infer({"x": x})["y"].copy()
+        assert not any(blocks(executable)[:1])
+        for _ in range(settling.RUNS):
+            request.infer({"x": x})
+        wait_for_settling()
+        np.testing.assert_array_equal(request.infer({"x": x})["y"], got)
+    assert executable.compiled.templates.filled
 
 
 @pytest.mark.usefixtures("always")

@@ -104,6 +104,7 @@ def settled(executable, request, x):
     wait_for_settling()
     after = request.infer({"x": x})["y"].copy()
     assert not any(step.strips for step in primitives(executable))
+    assert request.runner.bound.plan is executable.latest_plan()
     return before, after
 
 
@@ -132,6 +133,13 @@ def test_strips_that_do_not_overlap():
             end = start + length
         assert end == (positions if found else 0)
         assert pieces(positions, 2, may_repeat=False) == (() if positions % 2 else found)
+
+
+def test_strips_that_overlap_where_it_costs_little():
+    assert pieces(7056) == ((0, 4096), (4096, 2048), (6032, 1024))
+    assert pieces(7056, twice=8192) == ((0, 4096), (2960, 4096))
+    assert pieces(50, twice=100) == ((0, 32), (18, 32))
+    assert pieces(50, 1, may_repeat=False, twice=100) == ((0, 32), (32, 16), (48, 2))
 
 
 SHAPES = {

@@ -26,10 +26,9 @@ class RangeOp(Op):
     def length(self, inputs: Sequence[TensorDesc]) -> DimLike:
         """Return how many numbers there are, as far as it is known."""
         start, stop, step = inputs
-        values = [desc.constant for desc in inputs]
-        if values[0] is not None and values[1] is not None and values[2] is not None:
-            items = [v.reshape(-1)[0] for v in values if v is not None]
-            return range_length(*(x if is_symbolic(x) else x.item() for x in items))
+        items = [v.reshape(-1)[0] for v in (desc.value for desc in inputs) if v is not None]
+        if len(items) == len(inputs) and not any(isinstance(x, Interval) for x in items):
+            return range_length(*(x.item() if isinstance(x, np.generic) else x for x in items))
         first, last, by = (None if d.ints is None else d.ints[0] for d in (start, stop, step))
         if first is not None and last is not None and by == 1:
             length = last - first
@@ -41,9 +40,12 @@ def range_length(start: float, stop: float, step: float) -> int:
     """Return the number of elements of a range; raises ShapeError for a step of 0 or no number."""
     if isinstance(start, int) and isinstance(stop, int) and isinstance(step, int) and step:
         return max(-((start - stop) // step), 0)  # len(range()) stops at 2^63; and for formulas
-    if not all(math.isfinite(float(v)) for v in (start, stop, step)) or step == 0:
+    limits = (start, stop, step)
+    if not all(is_symbolic(v) or math.isfinite(float(v)) for v in limits) or step == 0:
         raise ShapeError(f"a range from {start} to {stop} by {step} is not possible")
-    if all(float(v).is_integer() for v in (start, stop, step)):
+    if any(map(is_symbolic, limits)):
+        return max(math.ceil((stop - start) / step), 0)
+    if all(float(v).is_integer() for v in limits):
         return range_length(int(start), int(stop), int(step))
     return max(math.ceil((float(stop) - float(start)) / float(step)), 0)
 
@@ -78,13 +80,15 @@ class Range(RangeOp):
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the length where it is known."""
         if self.output_type.is_integer and any(d.element_type.is_float for d in inputs):
-            inputs = [
-                d
-                if (v := d.constant) is None or not d.element_type.is_float
-                else TensorDesc(d.element_type, d.shape, np.trunc(v.astype(np.float64)))
-                for d in inputs
-            ]
+            inputs = [_cut(desc) if desc.element_type.is_float else desc for desc in inputs]
         return [TensorDesc(self.output_type, Shape([self.length(inputs)]))]
+
+
+def _cut(desc: TensorDesc) -> TensorDesc:
+    """A number without what is behind the point, as far as it is known."""
+    known = desc.constant
+    cut = None if known is None else np.trunc(known.astype(np.float64))
+    return TensorDesc(desc.element_type, desc.shape, cut)
 
 
 class NegativeIndices(Enum):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from enum import Enum
+from typing import Any
 
 import numpy as np
 
@@ -78,6 +80,11 @@ def scaled_size(size: int, scale: float) -> int:
     """Return the resized length: rounded down, with OpenVINO's allowance for f32 scales."""
     if is_symbolic(size) and scale == int(scale) and size * scale < 1 << 24:  # exact in f32
         return size * int(scale)
+    if is_symbolic(size):
+        exact: Any = size
+        length = (exact.single() * float(np.float32(scale))).single()
+        made: int = math.floor((length + float(np.float32(1e-6))).single())
+        return made
     with np.errstate(over="ignore", invalid="ignore"):
         length = np.floor(np.float32(size) * np.float32(scale) + np.float32(1e-6))
     if not np.isfinite(length):

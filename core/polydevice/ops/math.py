@@ -45,6 +45,8 @@ class Negative(UnaryPointwise):
     Source:  OpenVINO opset1 Negative; ONNX Neg-13
     """
 
+    shape_arithmetic = True
+
 
 @operation("Sign", onnx="Sign")
 class Sign(UnaryPointwise):

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 Create = Callable[[DataType, DataType, DataType, Attributes, bool], "Primitive | None"]
 """(types of source, weights and result, attributes, with a bias?) → the primitive."""
 
+Layout = Callable[[Sequence[int], DataType], Descriptor]
+"""From sizes and a type to how a tensor lies in memory."""
 
 _FEW = 4
 """Channels of results, see `_multiply_windows`."""
@@ -106,17 +108,25 @@ def _convolve(builder: PlanBuilder, node: Node, value: Value, weights: Array, or
     def create(
         source: DataType, kind: DataType, to: DataType, attributes: Attributes, bias: bool
     ) -> Primitive | None:
-        return form(
-            Descriptor.any(order(value.shape), source),
-            Descriptor.any(seen.shape, kind),
-            Descriptor.dense((result[1],)) if bias else None,
-            Descriptor.any(order(result), to),
-            *geometry,
-            attributes,
-        )
+        def made(layout: Layout) -> Primitive | None:
+            return form(
+                layout(order(value.shape), source),
+                Descriptor.any(seen.shape, kind),
+                Descriptor.dense((result[1],)) if bias else None,
+                layout(order(result), to),
+                *geometry,
+                attributes,
+            )
+
+        # oneDNN likes bytes best so, and layouts that are told serve other sizes, too.
+        last = None if kind is DataType.F32 else made(Descriptor.channels_last)
+        return made(Descriptor.any) if last is None or last.is_reference else last
 
     mask = 3 if op.grouped else 1
-    text = f"{form.__name__} {list(seen.shape[-window.rank :])} {geometry}"
+    # What no window reaches at an end is none of the code's business, and changes with the sizes.
+    *others, last = geometry
+    told = [*others, [max(0, each) for each in last]]
+    text = f"{form.__name__} {list(seen.shape[-window.rank :])} {told}"
     flow = Flow(value, Query.SRC)
     channels = (1, result[1], *[1] * (len(result) - 2))
     return _hold(builder, node, create, flow, seen, mask, channels, text, sight(order))

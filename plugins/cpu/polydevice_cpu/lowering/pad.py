@@ -11,6 +11,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.ops.pad import Pad, PadMode
+from polydevice.symbolic_size import is_symbolic, whole
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.lowering.concat import order_like
 from polydevice_cpu.ops.pad import source_index
@@ -21,6 +22,10 @@ from polydevice_cpu.plan.value import Kind, Storage, Value
 if TYPE_CHECKING:
     from polydevice.node import Node
     from polydevice_cpu.plan.building.builder import PlanBuilder
+
+
+_Pads = tuple[tuple[int, ...], tuple[int, ...]]
+"""How far a border reaches before and behind each axis."""
 
 
 @lowers(Pad)
@@ -37,25 +42,36 @@ def lower_pad(builder: PlanBuilder, node: Node) -> bool:
     value = builder.value(source)
     if value.strides is None or 0 in value.shape:
         return False
-    before, behind = (tuple(map(int, each.tolist())) for each in (begin, end))
+    before, behind = (tuple(map(whole, each.tolist())) for each in (begin, end))
     shape = tuple(n + b + e for n, b, e in zip(value.shape, before, behind, strict=True))
     storage = Storage(Kind.ARENA, math.prod(shape) * value.dtype.itemsize)
     result = Value(storage, shape, value.dtype, order_like(value.strides, shape))
     number = fill[0][0].astype(value.dtype) if fill else value.dtype.type(0)
-    start = partial(_start, op.pad_mode, before, behind, number)
-    builder.emit(ArrayStep(node.name, node.type, start, [value], [result], writes=True))
+    read = [value]
+    if any(map(is_symbolic, (*before, *behind))):
+        read += [builder.array_value(port) for port in others[:2]]
+        start = partial(_start, op.pad_mode, None, number)
+    else:
+        start = partial(_start, op.pad_mode, (before, behind), number)
+    builder.emit(ArrayStep(node.name, node.type, start, read, [result], writes=True))
     builder.set(node.outputs[0], result)
     return True
 
 
-def _start(
-    mode: PadMode, begin: tuple[int, ...], end: tuple[int, ...], number: np.generic, _: Context
-) -> Compute:
-    """Return what pads; where to is worked out at the first call, since a plan knows its sizes."""
+def _start(mode: PadMode, pads: _Pads | None, number: np.generic, _: Context) -> Compute:
+    """Return what pads; where to is worked out at the first call, since a plan knows its sizes.
+
+    Args:
+        mode: what the border shows.
+        pads: how far it reaches; None where that is read, too.
+        number: in the border, if nothing else is.
+    """
     made: list[Compute] = []
 
-    def write(x: Array, out: Array) -> Array | Sequence[Array]:
+    def write(x: Array, *rest: Array) -> Array | Sequence[Array]:
+        *read, out = rest
         if not made:
+            begin, end = pads or [tuple(each.reshape(-1).tolist()) for each in read]
             limits = zip(out.shape, begin, end, strict=True)
             inside = tuple(slice(before, size - behind) for size, before, behind in limits)
             if mode is PadMode.CONSTANT:

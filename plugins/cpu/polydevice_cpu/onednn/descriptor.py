@@ -476,11 +476,16 @@ def meaningful_strides(shape: Sequence[int], strides: Sequence[int]) -> tuple[in
     return tuple(result)
 
 
-def is_plain(layout: object) -> TypeGuard[Descriptor]:
-    """Whether f32 lies by strides, which nobody has to ask oneDNN for."""
-    if not isinstance(layout, Descriptor) or layout.data_type is not DataType.F32:
+def is_strided(layout: object) -> TypeGuard[Descriptor]:
+    """Whether elements lie by strides, which nobody has to ask oneDNN for."""
+    if not isinstance(layout, Descriptor) or layout.strides is None:
         return False
-    return layout.strides is not None and getattr(layout, "source", None) is None
+    return getattr(layout, "source", None) is None
+
+
+def is_plain(layout: object) -> TypeGuard[Descriptor]:
+    """Whether f32 lies by such strides."""
+    return is_strided(layout) and layout.data_type is DataType.F32
 
 
 def is_open(layout: object) -> TypeGuard[SymbolicDescriptor]:

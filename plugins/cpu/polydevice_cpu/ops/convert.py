@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -13,7 +13,7 @@ from polydevice.dtype import Array, ElementType
 from polydevice.errors import InferenceError
 from polydevice.interval import apply
 from polydevice.ops.convert import BitCast, Convert, ConvertLike, ConvertPromoteTypes
-from polydevice.symbolic_size import whole
+from polydevice.symbolic_size import is_symbolic, whole
 from polydevice.tensor import desc_of
 from polydevice_cpu.algorithms.precision import is_float, narrow
 from polydevice_cpu.implement import implements
@@ -89,7 +89,7 @@ def _number(kind: ElementType) -> Callable[[Any], Any]:
     if kind.is_integer and kind.bits >= 8:
         return whole
     if kind in (ElementType.f32, ElementType.f64):
-        return cast("Callable[[Any], Any]", kind.dtype.type)
+        return lambda number: number if is_symbolic(number) else kind.dtype.type(number)
     raise TypeError(f"unknown numbers of type {kind} are not followed")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -41,6 +42,7 @@ from polydevice.ops.math import (
     Tanh,
 )
 from polydevice.ops.op import Op
+from polydevice.symbolic_size import is_symbolic
 from polydevice_cpu.algorithms.precision import is_float, narrow, through_float, widen
 from polydevice_cpu.algorithms.special_functions import erf, erfinv
 from polydevice_cpu.implement import implements, writes
@@ -128,6 +130,8 @@ def _whole(x: Array, function: Callable[[Any], Any]) -> Any:
     """Round elements of which some are not known; integers stay."""
 
     def rounded(number: Any) -> Any:
+        if is_symbolic(number):
+            return math.floor(number) if function is np.floor else math.ceil(number)
         return number if isinstance(number, int) else function(number)
 
     return np.frompyfunc(partial(apply, rounded), 1, 1)(x)

@@ -35,6 +35,7 @@ class PlanParts:
         steps, outputs, refused, origins: see `Plan`.
         inputs: returns those of `Plan`, which are seldom asked for.
         arena: the storages that need a place, where it is noted already how long they live.
+        once: numbers of the steps that the first inference alone runs.
     """
 
     steps: list[Step]
@@ -43,6 +44,7 @@ class PlanParts:
     refused: Mapping[str, str]
     origins: Mapping[str, tuple[str, ...]]
     arena: Sequence[Storage] | None = None
+    once: frozenset[int] = frozenset()
 
     def settle(self) -> None:
         """Note how long values live, and let steps write where their operands lay."""
@@ -57,6 +59,7 @@ class Plan:
 
     Attributes:
         steps: in order of execution.
+        once: numbers of those that the first inference alone runs, as they depend on sizes alone.
         outputs: one value per result of the network, dense; None where a tail computes it.
         refused: layer → why oneDNN does not compute it, or not in one step with what precedes it.
         origins: node → the layers of the model that it computes.
@@ -77,6 +80,7 @@ class Plan:
         if parts.arena is None:
             parts.settle()
         self.steps = steps = parts.steps
+        self.once = parts.once
         self.outputs = outputs = parts.outputs
         self._inputs = parts.inputs
         self.refused = parts.refused

@@ -72,6 +72,7 @@ class Settling:
                 if made is not None:
                     made.compile()
                     replace(shapes, plan, made)
+                    continue  # requests ask again as long as theirs is not final, and get it
             except Exception as error:  # noqa: BLE001 - strips stay, which are right
                 _log.info("the plan for inputs of shapes %s stays in strips: %s", shapes, error)
             plan.is_final = True

@@ -102,13 +102,17 @@ class Block(NamedTuple):
     Attributes:
         read: the part of the source.
         place: where it lies in what the primitive reads; zeros are around it.
-        write: the part of the result.
+        write: the part of the result, and of what else is read of its size.
+        operands: how a copy of that lies, by index on execution.
+        sums: whether the primitive reads what the result has held.
     """
 
     primitive: Primitive
     read: tuple[slice, ...]
     place: tuple[slice, ...]
     write: tuple[slice, ...]
+    operands: Mapping[int, Descriptor]
+    sums: bool
 
 
 @dataclass
@@ -155,14 +159,13 @@ class PrimitiveStep:
         return self.primitive.scratchpad_bytes
 
     @staticmethod
-    def copied(block: Block) -> tuple[int, int]:
-        """Bytes of what a block reads and of its result, in whole cache lines."""
+    def copied(block: Block) -> list[int]:
+        """Bytes of a block's source, its result and operands, in whole cache lines."""
         made = block.primitive
-        read, written = (
+        return [
             -(-layout.size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-            for layout in (made.src, made.dst)
-        )
-        return read, written
+            for layout in (made.src, made.dst, *block.operands.values())
+        ]
 
     @property
     def implementation(self) -> str:

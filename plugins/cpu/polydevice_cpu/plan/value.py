@@ -21,6 +21,8 @@ class Kind(Enum):
 
     ARENA = "arena"
     """The request's arena; shared by values that do not live at the same time."""
+    KEPT = "kept"
+    """The request, for what depends on sizes alone: the first inference with a plan computes it."""
     INPUT = "input"
     OUTPUT = "output"
     CONSTANT = "constant"

@@ -16,9 +16,12 @@ from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.plan.step import Block, PrimitiveStep
 
 _Slices = tuple[slice, ...]
-_Call = tuple[Callable[[], int], Array, Array]
-_Bound = tuple[list[Array], _Slices, Array, Callable[[], int], _Slices, Array]
-"""Margins, what is read and where it is copied to, the call, what is written, and its copy."""
+_Call = tuple[Callable[[], int], list[Array]]
+"""What executes a primitive, and the copies of its source, its result and operands."""
+_Copy = tuple[int, _Slices, Array]
+"""Which array is copied, what part of it, and where to."""
+_Bound = tuple[list[Array], list[_Copy], Callable[[], int], _Slices, Array]
+"""Margins, what is copied, the call, what is written, and its copy."""
 
 
 MOST = 256
@@ -42,15 +45,18 @@ class BlockCalls:
         arrays: Sequence[Array],
         shared: Sequence[int],
         scratchpad: Array,
+        zero: Sequence[Array],
     ) -> Callable[[], int]:
         """Return a call that computes all blocks of a step and returns a status, 0 for success.
 
         Args:
             step: which has blocks.
-            arrays: [N, C, spatial…]: its source and its result, wherever they are at the call.
+            arrays: [N, C, spatial…]: its source, its result and operands of that size, wherever
+                they are at the call.
             shared: what all blocks read besides, constants if there are to be calls for other
                 steps: an index on execution, the handle of its memory object, the next index…
             scratchpad: `step.scratchpad_bytes` at least; each block has it to itself.
+            zero: the source's zero point, if it has one: [1].
         """
         if scratchpad is not self._scratchpad:  # calls keep it in memory
             self._made.clear()
@@ -66,31 +72,37 @@ class BlockCalls:
             if call is None:
                 if len(known) == MOST:
                     known.clear()
-                call = known[key] = _call(made, step.copied(block), shared, scratchpad)
+                call = known[key] = _call(block, step.copied(block), shared, scratchpad)
             bound.append(_bind(block, *call))
-        return partial(_run, arrays, bound)
+        return partial(_run, arrays, bound, zero)
 
 
-def _call(
-    made: Primitive, copied: tuple[int, int], shared: Sequence[int], scratchpad: Array
-) -> _Call:
+def _call(block: Block, copied: Sequence[int], shared: Sequence[int], scratchpad: Array) -> _Call:
     """What executes a primitive, and the copies that it reads and writes."""
-    start, memories = address_of(scratchpad), Memories()
-    arguments = [*shared, Arg.SRC, memories.at(made.src, start)]
-    arguments += [Arg.DST, memories.at(made.dst, start + copied[0])]
+    made, memories = block.primitive, Memories()
+    layouts = {Arg.SRC: made.src, Arg.DST: made.dst, **block.operands}
+    start, offset, arguments, copies = address_of(scratchpad), 0, [*shared], []
+    for (index, layout), size in zip(layouts.items(), copied, strict=True):
+        arguments += [index, memories.at(layout, start + offset)]
+        copies.append(_plain(layout, scratchpad, offset))
+        offset += size
     if made.scratchpad_bytes:
-        arguments += [Arg.SCRATCHPAD, memories.at(made.scratchpad, start + sum(copied))]
-    read, written = _plain(made.src, scratchpad, 0), _plain(made.dst, scratchpad, copied[0])
-    return made.call(arguments, memories), read, written
+        arguments += [Arg.SCRATCHPAD, memories.at(made.scratchpad, start + offset)]
+    return made.call(arguments, memories), copies
 
 
-def _bind(block: Block, call: Callable[[], int], read: Array, written: Array) -> _Bound:
+def _bind(block: Block, call: Callable[[], int], copies: Sequence[Array]) -> _Bound:
+    read, written, *operands = copies
     margins = []
     for axis, part in enumerate(block.place[2:], 2):
         whole = read.swapaxes(axis, 0)
         margins += [whole[: part.start], whole[part.stop :]]
     around = [each for each in margins if each.size]
-    return around, block.read, read[block.place], call, block.write, written
+    moves: list[_Copy] = [(0, block.read, read[block.place])]
+    if block.sums:
+        moves.append((1, block.write, written))
+    moves += [(number, block.write, each) for number, each in enumerate(operands, 2)]
+    return around, moves, call, block.write, written
 
 
 def _plain(layout: Descriptor, data: Array, offset_bytes: int) -> Array:
@@ -101,12 +113,13 @@ def _plain(layout: Descriptor, data: Array, offset_bytes: int) -> Array:
     return found
 
 
-def _run(arrays: Sequence[Array], blocks: Sequence[_Bound]) -> int:
-    source, target = arrays
-    for margins, read, inside, call, write, written in blocks:
+def _run(arrays: Sequence[Array], blocks: Sequence[_Bound], zero: Sequence[Array]) -> int:
+    target, nothing = arrays[1], zero[0][0] if zero else 0
+    for margins, moves, call, write, written in blocks:
         for margin in margins:
-            margin.fill(0)
-        np.copyto(inside, source[read])
+            margin.fill(nothing)
+        for number, part, place in moves:
+            np.copyto(place, arrays[number][part])
         status = call()
         if status:
             return status

@@ -20,7 +20,7 @@ from polydevice.errors import (
 from polydevice_cpu.algorithms.by_machine.code import Code, CodeCall
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.constants import Arg
-from polydevice_cpu.onednn.engine import Memories, address_of
+from polydevice_cpu.onednn.engine import Memories, address_of, aligned
 from polydevice_cpu.onednn.primitive import Primitive, execution_error
 from polydevice_cpu.plan.binding.array_calls import call_of, compute_instead
 from polydevice_cpu.plan.binding.blocks import BlockCalls
@@ -102,6 +102,8 @@ class BoundPlan:
         self._without: AbstractSet[int] = frozenset()
         self._is_compiled = False
         """Whether the code of every step is there, as it is after the first run."""
+        self._lacks = plan.once
+        """Numbers of steps to run once that have not run yet."""
         self.lacks_arrays = False
         """Whether inputs and outputs must be set again, since something was bound besides."""
         self.input_places: dict[int, Array] = {}
@@ -213,9 +215,23 @@ class BoundPlan:
             status = call()
             if status:
                 self.go_on(call, status)
-        self._is_compiled = True
+        self._is_compiled, self._lacks = True, frozenset()
+
+    def _run_once(self) -> None:
+        """Run what depends on sizes alone, where all code was there before the first run."""
+        for number in sorted(self._lacks):
+            step, call = self.plan.steps[number], self._calls[number]
+            if isinstance(step, PrimitiveStep):
+                self._set_threads(step.primitive.threads)
+            status = call()
+            if status:
+                self.go_on(call, status)
+        self._set_threads(self._first_threads)
+        self._lacks = frozenset()
 
     def _run_all(self, check: Call) -> None:
+        if self._lacks:
+            self._run_once()
         if self._stretches is None:
             self._stretches = self._in_stretches()
         for stretch in self._stretches:
@@ -255,7 +271,7 @@ class BoundPlan:
         run: list[Call] = []
         threads = self._first_threads
         for number, (step, call) in enumerate(zip(self.plan.steps, self._calls, strict=True)):
-            if number in self._without:
+            if number in self._without or number in self.plan.once:
                 continue
             if isinstance(step, PrimitiveStep) and step.primitive.threads != threads:
                 threads = step.primitive.threads
@@ -377,13 +393,15 @@ class BoundPlan:
         return call
 
     def _bind_blocks(self, step: PrimitiveStep) -> Call:
-        sides = Arg.SRC, Arg.DST
+        sides = Arg.SRC, Arg.DST, *step.blocks[0].operands
         arrays = self._arrays([step.arguments[index] for index in sides])
+        zero = step.arguments.get(Arg.ATTR_ZERO_POINTS | Arg.SRC)
         others = [(index, each) for index, each in step.arguments.items() if index not in sides]
         shared = [x for index, each in others for x in (index, self._memory(each))]
         are_constants = all(each.storage.root.kind is Kind.CONSTANT for _, each in others)
         calls = self._blocks if are_constants else BlockCalls()
-        return calls.bind(step, arrays, shared, self._scratchpad)
+        zeros = [] if zero is None else self._arrays([zero])
+        return calls.bind(step, arrays, shared, self._scratchpad, zeros)
 
     def _memory(self, value: Value) -> int:
         """The handle of a value's memory object."""
@@ -406,6 +424,9 @@ class BoundPlan:
         """The address of a storage; None while the caller has yet to provide it."""
         if storage.kind is Kind.ARENA:
             return self._arena_start + storage.offset_bytes
+        if storage.kind is Kind.KEPT:
+            home = self._home(storage)
+            return None if home is None else address_of(home)
         return None if storage.array is None else address_of(storage.array)
 
     def _bind_array_step(self, step: ArrayStep) -> Call:
@@ -457,6 +478,8 @@ class BoundPlan:
             if storage.kind is Kind.ARENA:
                 start = storage.offset_bytes
                 self._homes[key] = self._arena[start : start + storage.size_bytes]
+            elif storage.kind is Kind.KEPT:
+                self._homes[key] = self._allocated(storage.size_bytes)
             elif storage.array is not None:
                 array = storage.array
                 self._homes[key] = (
@@ -465,6 +488,13 @@ class BoundPlan:
             else:
                 return None
         return self._homes[key]
+
+    def _allocated(self, size_bytes: int) -> Array:
+        """Memory of the plan's own."""
+        self.held_bytes += size_bytes
+        return self._context.compiled.memory.allocated(
+            size_bytes, "what depends on sizes alone", lambda: aligned(max(size_bytes, 1))
+        )
 
     def _place(self, storage: Storage) -> MovingPlace:
         places = self._outputs if storage.kind is Kind.OUTPUT else self._inputs

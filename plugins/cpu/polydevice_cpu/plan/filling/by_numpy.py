@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any
 
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType, Query
-from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor, same_steps
+from polydevice_cpu.onednn.descriptor import (
+    Descriptor,
+    SymbolicDescriptor,
+    is_strided,
+    same_steps,
+)
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.filling.copies import copying, joining, repeating
 from polydevice_cpu.plan.filling.pairs import FUNCTIONS, pairing
@@ -64,20 +69,13 @@ def by_numpy(given: Primitive) -> ByNumPy | None:
     if found is None or attributes.post_ops or attributes.quantisation:
         return None
     arguments, choose = found
-    layouts = [(index, each) for index, each in arguments if _is_plain(each)]
+    layouts = [(index, each) for index, each in arguments if is_strided(each)]
     types = {layout.data_type for _, layout in layouts}
     if len(layouts) < len(arguments) or len(types) > 1:
         return None
     if given.name == "binary" and types != {DataType.F32}:
         return None
     return ByNumPy(layouts, choose, given.threads)
-
-
-def _is_plain(layout: object) -> TypeGuard[Descriptor]:
-    """Whether strides tell it, which nobody has to ask oneDNN for."""
-    if isinstance(layout, SymbolicDescriptor) and layout.source is not None:
-        return False
-    return isinstance(layout, Descriptor) and layout.strides is not None
 
 
 _Found = tuple[Sequence[tuple[int, object]], _Choose]

@@ -40,6 +40,7 @@ class Formulas:
         relied_on: identities of layouts that values have, or are brought into, and not constants
             alone, which are packed into whatever layout is chosen.
         alike_everywhere: places of primitives that treat every position alike.
+        in_place: places of primitives that write what they read.
         means: places of primitives that may be means over all positions.
         by_numpy: place of a primitive → how NumPy computes it, for some sizes.
         in_blocks: places of convolutions that may be computed in blocks.
@@ -69,7 +70,8 @@ class Formulas:
         self.staying: set[int] = set()
         self.products_by_machine: dict[int, ProductByMachine] = {}
         self.products = 0
-        self.strips = StripCutter(self.relied_on)
+        self.in_place: set[int] = set()
+        self.strips = StripCutter(self.relied_on, self.in_place)
         self.blocks = Blocks(self.relied_on)
         self.windows = WindowsByMachine()
         self.varying: set[int] = set()
@@ -113,6 +115,8 @@ class Formulas:
     def _step(self, step: Step) -> None:
         if isinstance(step, PrimitiveStep):
             self._primitive(step.primitive)
+            if isinstance(step.primitive, SymbolicPrimitive) and _is_in_place(step):
+                self.in_place.add(self.places[id(step.primitive)])
             self.products += products(step.primitive)
         elif not isinstance(step, ArrayStep) or not serves_all_sizes(step.start):
             raise UntraceableError(f"{step.type} {step.name!r} is made for its sizes")
@@ -261,6 +265,13 @@ class Formulas:
         for link in claim.links:
             for descriptor in link.descriptors:
                 self._descriptor(descriptor)
+
+
+def _is_in_place(step: PrimitiveStep) -> bool:
+    """Whether what a step writes lies where something lay that it reads."""
+    roots = [(index in step.outputs, value.storage.root) for index, value in step.arguments.items()]
+    written = [root for is_written, root in roots if is_written]
+    return any(root is each for is_written, root in roots if not is_written for each in written)
 
 
 def _has_formulas(sizes: Any) -> bool:

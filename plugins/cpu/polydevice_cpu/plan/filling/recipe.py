@@ -12,6 +12,7 @@ from polydevice.symbolic_size import is_formula
 from polydevice_cpu.onednn.constants import Arg, Query
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
 from polydevice_cpu.onednn.primitive import SymbolicPrimitive
+from polydevice_cpu.plan.filling.sizes_alone import of_sizes_alone
 from polydevice_cpu.plan.plan import PlanParts
 from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep
 from polydevice_cpu.plan.value import Kind, Storage, UnpackedValue, Value
@@ -81,6 +82,8 @@ class Recipe:
         arena: numbers of the storages that need a place in the arena; how long they live is the
             same for all sizes, and noted.
         outputs: numbers of values.
+        once: numbers of the steps that depend on sizes alone.
+        kept: numbers of the storages that these write, and others read.
     """
 
     def __init__(self, parts: PlanParts, places: Mapping[int, int], fixed: Container[int]) -> None:
@@ -108,6 +111,8 @@ class Recipe:
             for number, (given, _, shared, _) in enumerate(self.storages)
             if given.kind is Kind.ARENA and shared < 0 and given.first >= 0
         ]
+        self.once, kept = of_sizes_alone(parts.steps)
+        self.kept = [number for number in self.arena if id(self.storages[number].given) in kept]
 
     def packed(self, form: ValueForm, layout: Descriptor, packing: Packing) -> Value:
         """Return a constant in a layout, which is kept until another one is asked for."""

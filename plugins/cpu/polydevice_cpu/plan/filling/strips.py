@@ -24,7 +24,7 @@ from polydevice_cpu.onednn.descriptor import (
     same_steps,
 )
 from polydevice_cpu.onednn.primitive import Argument, Primitive, SymbolicPrimitive, built
-from polydevice_cpu.plan.filling.parts import is_right
+from polydevice_cpu.plan.filling.parts import BYTES, is_exact, is_one_for_all, is_right
 from polydevice_cpu.plan.step import Piece, Strips
 
 LEAST = 16
@@ -32,6 +32,10 @@ LEAST = 16
 
 REPEATED = 32
 """Of so many positions one may be computed twice, where that spares shorter strips."""
+
+TWICE_ELEMENTS, TWICE_PRODUCTS = 8192, 100_000
+"""So many elements, or products of f32, may be computed twice in any case: some 2.5 us, as long as
+one strip more takes."""
 
 LARGE_BYTES = 1 << 20
 """Weights that are read from beyond the second cache for every strip."""
@@ -56,26 +60,25 @@ class _Kind:
         attributes: place of the attributes.
         axes: which axes may be the one that is not of positions; None: there may be none.
         weights: place of the weights, if it has any; a bias is behind them.
-        may_repeat: whether a position may be computed twice: nobody has it write what it reads.
     """
 
     moved: Mapping[int, Arg]
     attributes: int
     axes: tuple[int | None, ...]
     weights: int | None = None
-    may_repeat: bool = False
 
 
 _CONVOLUTION = "convolution_forward"
 _GEOMETRY = slice(7, 11)
 _SOFTMAX_AXIS = 5
 _KINDS = {
-    _CONVOLUTION: _Kind({3: Arg.SRC, 6: Arg.DST}, 11, (1,), 4, may_repeat=True),
-    "matmul": _Kind({1: Arg.SRC, 4: Arg.DST}, 5, (-1,), 2, may_repeat=True),
+    _CONVOLUTION: _Kind({3: Arg.SRC, 6: Arg.DST}, 11, (1,), 4),
+    "matmul": _Kind({1: Arg.SRC, 4: Arg.DST}, 5, (-1,), 2),
     "eltwise_forward": _Kind({3: Arg.SRC, 4: Arg.DST}, 7, (1, -1, None)),
     "binary": _Kind({2: Arg.SRC, 3: Arg.SRC_1, 4: Arg.DST}, 5, (1, -1, None)),
     "softmax_forward": _Kind({3: Arg.SRC, 4: Arg.DST}, 6, (1, -1)),
     "layer_normalization_forward": _Kind({2: Arg.SRC, 3: Arg.DST}, 7, (-1,)),
+    "reorder": _Kind({0: Arg.SRC, 2: Arg.DST}, 4, (None,)),
 }
 
 
@@ -92,9 +95,9 @@ def treats_positions_alike(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
         isinstance(dst, SymbolicDescriptor)
         and dst.strides is not None
         and dst.source is None
-        and len(dst.shape) > 1
+        and (len(dst.shape) > 1 or None in kind.axes)
         and (kind.weights is None or _are_for_all(given, given.arguments[kind.weights :]))
-        and not attributes.quantisation
+        and all(map(is_one_for_all, attributes.quantisation))
         and all(isinstance(each, (Eltwise, Binary, Sum)) for each in attributes.post_ops)
     )
 
@@ -117,11 +120,17 @@ def _are_for_all(given: SymbolicPrimitive, arguments: Sequence[Argument]) -> boo
 
 @lru_cache(maxsize=4096)
 def pieces(
-    positions: int, least: int = LEAST, *, may_repeat: bool = True
+    positions: int, least: int = LEAST, *, may_repeat: bool = True, twice: int = 0
 ) -> tuple[tuple[int, int], ...]:
     """Return (start, length) of the strips of so many positions; none where there are too few.
 
     They get shorter, by powers of two; the last one may overlap the one before.
+
+    Args:
+        positions: how many.
+        least: of the shortest.
+        may_repeat: whether they may overlap.
+        twice: so many positions may be computed twice in any case.
     """
     length = 1 << (positions.bit_length() - 1)
     if length < max(least, LEAST) or (positions % least and not may_repeat):
@@ -132,7 +141,9 @@ def pieces(
         if rest >= length:
             found.append((start, length))
             start += length
-        elif may_repeat and (length == least or (length - rest) * REPEATED <= positions):
+        elif may_repeat and (
+            length == least or (length - rest) * REPEATED <= positions or length - rest <= twice
+        ):
             found.append((positions - length, length))
             break
         else:
@@ -147,13 +158,15 @@ class StripCutter:
     two up to the most positions.
     """
 
-    def __init__(self, relied_on: Container[int]) -> None:
+    def __init__(self, relied_on: Container[int], in_place: Container[int]) -> None:
         """Begin with none.
 
         Args:
             relied_on: identities of layouts that values have or are brought into.
+            in_place: places of primitives that write what they read, so that no position may be
+                computed twice.
         """
-        self._relied_on = relied_on
+        self._relied_on, self._in_place = relied_on, in_place
         self._forms: dict[int, StripForm] = {}
         self._made: dict[_Key, WeakValueDictionary[int, Piece]] = {}
         self._refused: set[tuple[Any, ...]] = set()
@@ -196,12 +209,14 @@ class StripCutter:
 
     def _strips(self, key: _Key, sizes: _Sizes, positions: int) -> Strips | None:
         """Strips for which the weights are packed alike."""
-        may_repeat = self._forms[key[0]].may_repeat
+        form, axis = self._forms[key[0]], key[1]
+        may_repeat = not form.sums and key[0] not in self._in_place
         least = LEAST if may_repeat else 1
+        twice = form.twice or TWICE_ELEMENTS // (1 if axis is None else sizes(form.result)[0][axis])
         made = self._made.get(key)
         if made is None:
             made = self._made[key] = WeakValueDictionary()
-        while cuts := pieces(positions, least, may_repeat=may_repeat):
+        while cuts := pieces(positions, least, may_repeat=may_repeat, twice=twice):
             first = made.get(cuts[0][1]) or self._piece(key, made, sizes, cuts[0][1])
             if first is None or (
                 first.weights is not None
@@ -255,7 +270,8 @@ class StripForm:
         axes: which may be the one that is not of positions; None: every element is one.
         windows: strides, gaps and borders of a convolution that treats positions alike.
         has_weights: whether it multiplies by some.
-        may_repeat: whether a position may be computed twice.
+        sums: whether it adds to what the result has held.
+        twice: of what has weights: how many positions may be computed twice in any case.
     """
 
     def __init__(self, given: SymbolicPrimitive) -> None:
@@ -274,9 +290,15 @@ class StripForm:
         one, none = (1,) * spatial, (0,) * spatial
         self.windows = (one, none, none, none) if given.name == _CONVOLUTION else ()
         self.has_weights = kind.weights is not None
-        sums = any(isinstance(each, Sum) for each in attributes.post_ops)
-        self.may_repeat = kind.may_repeat and not sums
-        found = dict.fromkeys(None if axis is None else axis % rank for axis in kind.axes)
+        self.sums = any(isinstance(each, Sum) for each in attributes.post_ops)
+        self.twice = 0
+        if kind.weights is not None:
+            weights = given.arguments[kind.weights]
+            assert isinstance(weights, Descriptor)
+            few = TWICE_PRODUCTS * (BYTES if is_exact(given) else 1)
+            self.twice = max(few // math.prod(weights.shape), 1)
+        axes = kind.axes if rank > 1 else (None,)
+        found = dict.fromkeys(None if axis is None else axis % rank for axis in axes)
         self.axes = [axis for axis in found if self._may_be(axis)]
         self._cuttable = {axis: self._may_be_cut(axis) for axis in self.axes}
         self.apart = self._apart()
@@ -329,13 +351,20 @@ class StripForm:
         Returns:
             None where one has neither, or its positions do not follow each other in memory.
         """
-        positions = _positions(sizes(self.result)[0], axis)
+        whole, steps = sizes(self.result)
+        positions = _positions(whole, axis)
+        plain = _dense(whole, steps) if axis is None else None
         found = []
         for layout, is_open, may_be_cut in self._cuttable[axis]:
             shape, strides = sizes(layout) if is_open else (layout.shape, layout.strides)
-            assert strides is not None
-            own, are_many, are_in_row = _seen(shape, strides, axis)
-            if are_many and not (may_be_cut and are_in_row and own == positions):
+            own = _positions(shape, axis)
+            are_many = math.prod(own) != 1
+            if are_many and not (
+                may_be_cut
+                and strides is not None
+                and own == positions
+                and _are_in_row(shape, strides, plain or _lie(shape, axis))
+            ):
                 return None
             found.append(are_many)
         return tuple(found)
@@ -346,13 +375,20 @@ def _positions(shape: Shape, axis: int | None) -> Shape:
     return shape if axis is None else (*shape[:axis], *shape[axis + 1 :])
 
 
-def _seen(shape: Shape, strides: Shape, axis: int | None) -> tuple[Shape, bool, bool]:
-    """Positions of a layout, whether there are several, and whether they follow each other."""
-    own = _positions(shape, axis)
-    if math.prod(own) == 1:
-        return own, False, False
-    plain = _lie(shape, axis)
-    return own, True, strides == plain or same_steps(shape, strides, plain)
+def _are_in_row(shape: Shape, strides: Shape, wanted: Shape) -> bool:
+    """Whether elements lie where these strides would have them."""
+    return strides == wanted or same_steps(shape, strides, wanted)
+
+
+def _dense(shape: Shape, strides: Shape) -> Shape | None:
+    """The strides, if elements lie one behind the other, in whatever order of axes."""
+    step = 1
+    for wide, size in sorted(zip(strides, shape, strict=True)):
+        if size > 1:
+            if wide != step:
+                return None
+            step *= size
+    return strides
 
 
 def _lie(shape: Shape, axis: int | None) -> Shape:

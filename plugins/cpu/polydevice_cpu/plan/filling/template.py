@@ -22,6 +22,7 @@ from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
 from polydevice_cpu.onednn.primitive import Argument, Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.filling.formulas import Formulas
 from polydevice_cpu.plan.filling.means import is_a_mean, mean
+from polydevice_cpu.plan.filling.parts import is_alike
 from polydevice_cpu.plan.filling.recipe import Packing, Recipe, StepForm, StorageForm, ValueForm
 from polydevice_cpu.plan.plan import Plan, PlanParts
 from polydevice_cpu.plan.step import (
@@ -34,9 +35,13 @@ from polydevice_cpu.plan.step import (
     Step,
     Strips,
 )
-from polydevice_cpu.plan.value import Storage, Value
+from polydevice_cpu.plan.value import Kind, Storage, Value
 from polydevice_cpu.proof.claim import NotedClaim
 from polydevice_cpu.proof.proof import refusal
+
+KEPT_BYTES = 1 << 22
+"""Of what depends on sizes alone, so much is kept for each plan of a request; more is computed in
+each inference."""
 
 
 class _UnfitError(Exception):
@@ -146,15 +151,22 @@ class _Filled:
         self.blocks: dict[int, tuple[Block, ...]] = {}
 
     def plan(self, parts: PlanParts) -> Plan:
-        recipe = self._recipe
+        recipe, once, arena = self._recipe, self._recipe.once, self._recipe.arena
         for form in recipe.storages:
             self._storages.append(self._storage(form))
+        kept = [self._storages[number] for number in recipe.kept]
+        if sum(storage.size_bytes for storage in kept) > KEPT_BYTES:
+            once = frozenset()
+        elif kept:
+            arena = [number for number in arena if number not in recipe.kept]
+            for storage in kept:
+                storage.kind = Kind.KEPT
         steps = list(map(self._step, recipe.steps))
         outputs: list[Value | None] = [self._value(number) for number in recipe.outputs]
         given = parts.inputs()
         inputs = partial(_described, given, [self._sizes(desc) for desc in given])
-        arena = [self._storages[number] for number in recipe.arena]
-        return Plan(PlanParts(steps, outputs, inputs, parts.refused, parts.origins, arena))
+        places = [self._storages[number] for number in arena]
+        return Plan(PlanParts(steps, outputs, inputs, parts.refused, parts.origins, places, once))
 
     def _sizes(self, thing: object) -> Any:
         return self._numbers[self._places[id(thing)]]
@@ -428,7 +440,7 @@ class _Filled:
         """
         if not given.has_weights:
             return given.is_reference or not made.is_reference
-        if made.implementation == given.implementation:
+        if is_alike(made, given):
             return True
         sides = [self._descriptor(each) for each in (given.src, given.dst)]
         if given.kind != "convolution" or any(x.data_type is not DataType.F32 for x in sides):
