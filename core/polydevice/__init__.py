@@ -25,8 +25,7 @@ from polydevice.shape import Dim, Shape
 from polydevice.tensor import TensorDesc
 from polydevice.trace import Trace
 from polydevice.validation import Validation, validate
-
-__version__ = "0.1.0"
+from polydevice.version import __version__
 
 __all__ = [
     "BatchedBlob",

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from polydevice import __version__
 from polydevice.commands import (
     bench,
     cache,
@@ -32,6 +31,7 @@ from polydevice.compat import launcher
 from polydevice.errors import PolydeviceError, nearest
 from polydevice.report import command as report
 from polydevice.serve import command as serving
+from polydevice.version import __version__
 
 _COMMANDS = (
     ("devices", devices, "list the devices that can be used now"),

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from polydevice.errors import OptionValueError, PolydeviceError
 from polydevice.runtime.follower import Follower, Inference
+from polydevice.version import __version__
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -61,8 +62,6 @@ class OpenTelemetrySpans(Follower):
             from opentelemetry import trace
         except ImportError as error:
             raise _missing("opentelemetry-api", error) from error
-        from polydevice import __version__
-
         self._tracer = trace.get_tracer("polydevice", __version__, provider)
         self._failed = trace.Status(trace.StatusCode.ERROR)
         self._shift_ns = _shift_ns()

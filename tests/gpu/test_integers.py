@@ -186,8 +186,9 @@ def test_integers_may_be_forbidden(core, opencl, allowed) -> None:
     _compare(executable.infer(feed)[result], reference(model, feed)[0], 1)
 
 
+@pytest.mark.parametrize("precision", ["f32", "f16"])
 @pytest.mark.parametrize("shortcut", ["as it is", "by a convolution"])
-def test_residual_sums_read_bytes(core, opencl, shortcut) -> None:
+def test_residual_sums_read_bytes(core, opencl, shortcut, precision) -> None:
     """What a convolution reads as bytes and a sum as floats is in memory once, and made briefly."""
     g = Graph(np.random.default_rng(5))
     x = g.source(np.uint8)
@@ -201,7 +202,8 @@ def test_residual_sums_read_bytes(core, opencl, shortcut) -> None:
     z = g.emit("Relu", g.emit("Add", g.emit("Conv", y, g.weights((8, 8, 1, 1), 0)), short))
     result = g.quantised(z, np.uint8, 0.4)
     model = g.model((1, 8, 9, 7), np.uint8, {result: np.uint8})
-    executable = core.load_network(core.read_network(model), "GPU")
+    config = {"INFERENCE_PRECISION_HINT": precision}
+    executable = core.load_network(core.read_network(model), "GPU", config)
     feed = {"x": spread(g.rng, (1, 8, 9, 7), np.uint8)}
     _compare(executable.infer(feed)[result], reference(model, feed)[0], 2)
     nodes = [node for node in executable.latest_plan().graph.nodes if node.choice]

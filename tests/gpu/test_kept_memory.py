@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from polydevice.dtype import ElementType
+from polydevice_gpu.cl.memory.blocks import Blocks
 from polydevice_gpu.graph import Memory, Place
 from polydevice_gpu.kernels.launch import Scratch
 from polydevice_gpu.runtime.bound_plan import BoundPlan
@@ -20,7 +21,7 @@ def test_kept_memory_is_zero_and_apart(core, opencl):
         step = plan.launching[number % 2]
         step.scratch[Scratch(memory.elements, ElementType.u32, kept=True)] = memory
     before = opencl.memory.bytes_allocated
-    bound = BoundPlan(plan)
+    bound = BoundPlan(plan, Blocks(plan.device.memory))
     assert opencl.memory.bytes_allocated - before >= sum(memory.bytes for memory in kept)
     with opencl.queue() as queue:
 

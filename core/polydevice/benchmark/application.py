@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from polydevice import __version__
 from polydevice.benchmark import report, turns
 from polydevice.benchmark.first_inference import measure_first_inference
 from polydevice.benchmark.inputs import make_inputs
@@ -37,6 +36,7 @@ from polydevice.errors import OptionValueError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.network import Network
 from polydevice.trace import Trace
+from polydevice.version import __version__
 
 _TITLES = (
     "Parsing and validating input arguments",

@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from polydevice import __version__
 from polydevice.commands.output import add_json
 from polydevice.plugin import Line, Section
+from polydevice.version import __version__
 
 LIMIT_S = 2.0
 """How long plugins may take together to say what they know about their devices."""

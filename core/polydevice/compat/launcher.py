@@ -9,9 +9,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from polydevice import __version__
 from polydevice.compat import choose_device
 from polydevice.compat.replacement import Replacement
+from polydevice.version import __version__
 
 FACADES: dict[str, dict[str, str]] = {
     "onnxruntime": {"onnxruntime": "polydevice.compat.onnxruntime"},

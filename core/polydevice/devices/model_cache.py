@@ -11,6 +11,7 @@ from polydevice.errors import PolydeviceError, UnknownMetricError
 from polydevice.files.archive import network_to_bytes
 from polydevice.files.file_cache import MODELS_SUFFIX, FileCache, digest_of
 from polydevice.network.kept_layers import ALL_F32
+from polydevice.version import __version__
 
 if TYPE_CHECKING:
     from polydevice.executable_network import ExecutableNetwork
@@ -72,8 +73,6 @@ class ModelCache:
 
 
 def _key(plugin: Plugin, network: Network, options: Options, device_id: str) -> bytes:
-    from polydevice import __version__
-
     try:
         device = str(plugin.get_metric("FULL_DEVICE_NAME", options, device_id))
     except UnknownMetricError:

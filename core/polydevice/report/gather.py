@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from polydevice import __version__
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import PolydeviceError
 from polydevice.exec_graph import NOT_EXECUTED
 from polydevice.report.run import Details, DeviceShare, Fate, Layer
 from polydevice.report.work import Work, elements, work_of
+from polydevice.version import __version__
 
 if TYPE_CHECKING:
     from polydevice.core import Core

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
-from polydevice import __version__
 from polydevice.report import layer_sections, sections
 from polydevice.report.markup import element, table, write
 from polydevice.report.run import Run
+from polydevice.version import __version__
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """What a browser may do with the page: nothing but show it."""

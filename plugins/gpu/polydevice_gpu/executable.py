@@ -107,6 +107,8 @@ class GpuExecutable(ExecutableNetwork):
         self._weights = WeightStore(device, memory=self.device_memory)
         self.plans = PlanCache[Plan](plans_limit(self.device_memory))
         """By the shapes of inputs and then variables; None while one has its initial value."""
+        self.inferring: set[object] = set()
+        """Runners with an inference under way that is none of the last ones again."""
         self._latest: Plan | None = None
         self._specialiser = Specialiser(compiler.builder, self._remake, self._join)
         self._ahead: frozenset[cl.Program] = frozenset()
@@ -179,7 +181,7 @@ class GpuExecutable(ExecutableNetwork):
         if plan.others or plan.may_serve:
             with np.errstate(all="ignore"):
                 work = self._prepared, shapes, self._weights, self.memory
-                learned = self._compiler.learn(*work, Pauses(self._check_wanted))
+                learned = self._compiler.learn(*work, self._pauses())
         if plan.may_serve and not plan.wanted:
             plan.may_serve = False
             return
@@ -204,6 +206,9 @@ class GpuExecutable(ExecutableNetwork):
                 self._introduce(made)
             self.check_going_on()
             self.plans.remake(shapes, plan, lambda: made)
+
+    def _pauses(self) -> Pauses:
+        return Pauses(self._check_wanted, lambda: bool(self.inferring))
 
     def _check_wanted(self) -> None:
         """Raise InferCancelledError where nobody waits for what is made in the background."""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -152,7 +153,7 @@ def test_key_depends_on_everything(opencl, change) -> None:
 
 def test_key_depends_on_our_version(opencl, monkeypatch) -> None:
     before = program_key(SOURCE, "", opencl.facts)
-    monkeypatch.setattr(binary_cache, "_our_version", lambda: "99")
+    monkeypatch.setattr(binary_cache, "__version__", "99")
     assert program_key(SOURCE, "", opencl.facts) != before
 
 
@@ -252,3 +253,16 @@ def test_failed_build_is_not_kept(opencl, folder) -> None:
     with pytest.raises(KernelBuildError):
         builder.build("broken", "__kernel void f() { nonsense }")
     assert not list(folder.iterdir())
+
+
+def test_only_what_is_kept_is_loaded_ahead(opencl, tmp_path) -> None:
+    source = cl.ProgramSource("scale", SOURCE, OPTIONS)
+    with ThreadPoolExecutor(1) as pool:
+        builder = cl.ProgramBuilder(opencl, tmp_path)
+        assert builder.load_ahead(source, pool) is None
+        builder.build("scale", SOURCE, OPTIONS)
+        other = cl.ProgramBuilder(opencl, tmp_path)
+        loading = other.load_ahead(source, pool)
+        assert loading is not None
+        assert loading.result().from_cache
+        assert other.build("scale", SOURCE, OPTIONS) is loading.result(), "who builds it finds it"

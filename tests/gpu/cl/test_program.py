@@ -12,7 +12,7 @@ import pytest
 from polydevice.errors import DeviceError, KernelBuildError
 from polydevice_gpu import cl
 from polydevice_gpu.cl import child_process, library
-from polydevice_gpu.cl.programs import program, warp_groups
+from polydevice_gpu.cl.programs import build_error, program, warp_groups
 
 SOURCE = "__kernel void twice(__global int* x) { x[get_global_id(0)] *= FACTOR; }"
 
@@ -184,7 +184,7 @@ def test_an_error_in_lines_that_come_from_elsewhere_says_from_where() -> None:
         ("<kernel>:4:12: error: unknown", True),
         ("mine.py:40:12: error: unknown", False),
     ):
-        error = str(program._build_error("k", "device", source, "", log, -11))
+        error = str(build_error.build_error("k", "device", source, "", log, -11))
         assert error.endswith("written at mine.py:41") == added
 
 

@@ -11,7 +11,6 @@ import grpc
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from polydevice import __version__
 from polydevice.dtype import Array
 from polydevice.runtime.port_info import PortInfo
 from polydevice.serve.call import Call
@@ -23,6 +22,7 @@ from polydevice.serve.models.limits import Limits
 from polydevice.serve.models.repository import Models
 from polydevice.serve.refusal import Reason, RefusedError, refusal
 from polydevice.serve.time_limit import time_limit
+from polydevice.version import __version__
 
 _log = logging.getLogger(__name__)
 

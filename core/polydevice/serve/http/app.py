@@ -13,7 +13,6 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from polydevice import __version__
 from polydevice.serve.http.rest import COPIED, HEADER_LENGTH, RestCall
 from polydevice.serve.metrics import CONTENT_TYPE, registry_of, text_of
 from polydevice.serve.models.limits import Held, Limits
@@ -21,6 +20,7 @@ from polydevice.serve.models.model import ServedModel
 from polydevice.serve.models.repository import Models
 from polydevice.serve.refusal import Reason, RefusedError, refusal
 from polydevice.serve.time_limit import time_limit
+from polydevice.version import __version__
 
 EXTENSIONS = ("binary_tensor_data", "statistics", "model_repository")
 SERVER = {"name": "polydevice", "version": __version__, "extensions": list(EXTENSIONS)}

@@ -92,11 +92,11 @@ def translated(doing: str) -> Iterator[None]:
     Args:
         doing: what is tried, with names and sizes.
     """
-    import pyopencl
+    from polydevice_gpu.cl.bindings import ocl
 
     try:
         yield
-    except pyopencl.Error as error:
+    except ocl.Error as error:
         code: object = error.code
         # A dead context's objects raise plain LogicErrors without a code.
         raise exception_for(code if isinstance(code, int) else -34, doing) from error

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import field, replace
 
 from polydevice.dataclass import dataclass
+from polydevice.dtype import Array, ElementType
 from polydevice.errors import KernelBuildError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.plugin import Services
@@ -49,6 +50,9 @@ from polydevice_gpu.tuning.candidates import built_choice, launches_of, takes
 UPLOADING = min(8, os.cpu_count() or 1)
 """Constants that are brought into their form and uploaded at the same time."""
 
+_SMALL_BYTES = 1 << 16
+"""Constants up to here are uploaded one after the other: a thread takes longer to get its turn."""
+
 
 class NotBuiltError(Exception):
     """A program is missing that others stand in for: until it is there, no plan serves others."""
@@ -82,6 +86,7 @@ class PlanWork:
         may_join: whether launches may become one whose kernel is not built yet.
         uploaders: threads that upload.
         uploads: constants on their way to the device.
+        loading: source → program that is being loaded; None where no binary is kept.
     """
 
     graph: GpuGraph
@@ -106,7 +111,8 @@ class PlanWork:
     wanted: dict[str, cl.ProgramSource] = field(default_factory=dict)
     may_join: bool = False
     uploaders: ThreadPoolExecutor = field(init=False)
-    uploads: list[Future[cl.Buffer]] = field(default_factory=list)
+    uploads: list[Future[cl.Buffer] | Future[None]] = field(default_factory=list)
+    loading: dict[str, Future[cl.Program] | None] = field(default_factory=dict)
     _built: dict[str, bool] = field(default_factory=dict)
     _stand_ins: dict[tuple[str, ...], Choice | None] = field(default_factory=dict)
 
@@ -177,6 +183,35 @@ def share_functions(work: PlanWork) -> None:
     work.scratch.update({places[step.node]: list(step.scratch.values()) for step in steps})
 
 
+def begin_loading(work: PlanWork) -> None:
+    """Begin to load programs whose binaries are kept: uploads keep threads busy for longer."""
+    for step in launching(work.steps):
+        for launch in step.launches:
+            if launch.text not in work.programs and launch.text not in work.loading:
+                work.loading[launch.text] = work.builder.load_ahead(_source(launch), work.uploaders)
+
+
+def begin_uploads(work: PlanWork) -> None:
+    """Begin to bring every constant that a launch reads to the device, several at a time."""
+    launches = [launch for step in launching(work.steps) for launch in step.launches]
+    arguments = [argument for launch in launches for argument in launch.arguments]
+    for argument in arguments:
+        _settle(argument)
+    found = list(filter(None, map(constant_in, arguments)))
+    small = [each for each in found if each[0].nbytes <= _SMALL_BYTES]
+    large = [each for each in found if each[0].nbytes > _SMALL_BYTES]
+    work.uploads = [work.uploaders.submit(work.weights.buffer, *each) for each in large]
+    if small:
+        work.uploads.append(work.uploaders.submit(_upload, work.weights, small))
+
+
+def _upload(
+    weights: WeightStore, constants: Iterable[tuple[Array, ElementType, Weights | None]]
+) -> None:
+    for each in constants:
+        weights.buffer(*each)
+
+
 def build_kernels(work: PlanWork) -> None:
     """Build the programs that are missing.
 
@@ -186,24 +221,18 @@ def build_kernels(work: PlanWork) -> None:
     steps = launching(work.steps)
     launches = [launch for step in steps for launch in step.launches]
     missing = [launch for launch in launches if launch.text not in work.programs]
-    made = _build_programs(missing, work.builder, work.settings.dumps)
+    made = _build_programs(missing, work.loading, work.builder, work.settings.dumps)
     work.programs.update(made)
+    kernels: dict[tuple[str, str], cl.CompiledKernel] = {}  # one for layers that are alike
     for step in steps:
-        step.kernels = [work.programs[each.text].kernel(each.kernel) for each in step.launches]
+        for each in step.launches:
+            if (each.text, each.kernel) not in kernels:
+                kernels[each.text, each.kernel] = work.programs[each.text].kernel(each.kernel)
+        step.kernels = [kernels[each.text, each.kernel] for each in step.launches]
     work.compiled = sum(not program.from_cache for program in made.values())
     work.made.update(node.choice for node in work.graph.nodes if node.choice is not None)
     if current_trace() is not None:
         await_uploads(work)  # which may take notes of sizes; what follows takes some in silence
-
-
-def begin_uploads(work: PlanWork) -> None:
-    """Begin to bring every constant that a launch reads to the device, several at a time."""
-    launches = [launch for step in launching(work.steps) for launch in step.launches]
-    arguments = [argument for launch in launches for argument in launch.arguments]
-    for argument in arguments:
-        _settle(argument)
-    found = filter(None, map(constant_in, arguments))
-    work.uploads = [work.uploaders.submit(work.weights.buffer, *constant) for constant in found]
 
 
 def await_uploads(work: PlanWork) -> None:
@@ -312,7 +341,10 @@ def _host_steps(work: PlanWork, start: int) -> list[HostStep]:
 
 
 def _build_programs(
-    launches: Sequence[Launch], builder: cl.ProgramBuilder, dumps: Dumps
+    launches: Sequence[Launch],
+    loading: Mapping[str, Future[cl.Program] | None],
+    builder: cl.ProgramBuilder,
+    dumps: Dumps,
 ) -> dict[str, cl.Program]:
     """Build each distinct source once, several at a time; return source → program.
 
@@ -320,9 +352,15 @@ def _build_programs(
     another network needs as well is found in the cache whatever came with it there.
     """
     distinct = {launch.text: launch for launch in launches}
-    sources = [_source(launch) for launch in distinct.values()]
+    programs: dict[str, cl.Program] = {}
+    for text in distinct:
+        if (loaded := loading.get(text)) is not None:
+            with contextlib.suppress(KernelBuildError):  # raised again, and written down, below
+                programs[text] = loaded.result()
+    left = [text for text in distinct if text not in programs]
     try:
-        programs = dict(zip(distinct, builder.build_all(sources), strict=True))
+        built = builder.build_all([_source(distinct[text]) for text in left])
+        programs.update(zip(left, built, strict=True))
     except KernelBuildError as error:
         for launch in distinct.values():
             log = f"(building the network failed)\n{error}"

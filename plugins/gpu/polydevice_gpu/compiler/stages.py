@@ -94,6 +94,7 @@ PLAN: tuple[Callable[[PlanWork], None], ...] = (
     plan_stages.tile_rows,  # when nobody else is chosen any more
     plan_stages.make_steps,  # launches; bodies become plans, and what the host computes is loaded
     plan_stages.share_functions,  # when launches are written, and before any is built
+    plan_stages.begin_loading,  # when launches are written, and before uploads take their time
     plan_stages.begin_uploads,  # when it is known in which form; all that follows goes on meanwhile
     plan_stages.build_kernels,
     plan_stages.plan_memory,  # when it is known which scratch memory the launches take

@@ -14,11 +14,11 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.errors import PolydeviceError
-from polydevice.memory_budget import MemoryBudget
 from polydevice.runtime.plan_cache import Shapes
 from polydevice_gpu import cl
 from polydevice_gpu.blobs.blob import GpuBlob
 from polydevice_gpu.blobs.given_memory import GivenMemory
+from polydevice_gpu.cl.memory.blocks import Blocks
 from polydevice_gpu.cl.queues.turn_lock import TurnLock
 from polydevice_gpu.graph import Memory
 from polydevice_gpu.runtime.backlog import Backlog
@@ -27,6 +27,9 @@ from polydevice_gpu.runtime.plan import Plan
 from polydevice_gpu.runtime.state import GpuVariable
 from polydevice_gpu.runtime.transfer import Transfer
 
+BOUND_BYTES = 1 << 20
+"""What a bound plan takes besides its arena: kernel objects, mostly; an estimate from above."""
+
 RECENT = 2
 """Inferences whose memory is known when it comes again: variables read and write two in turn."""
 
@@ -34,22 +37,20 @@ RECENT = 2
 class BoundPlan(BoundSteps):
     """A plan with the memory and kernel objects of one request."""
 
-    def __init__(self, plan: Plan, budget: MemoryBudget | None = None) -> None:
-        """Allocate the arena and set every kernel argument.
+    def __init__(self, plan: Plan, blocks: Blocks) -> None:
+        """Take memory and set every kernel argument.
 
         Args:
             plan: what to run.
-            budget: of the network, against which the arena counts; None to count nothing.
+            blocks: memory of the request, which its other plans use, too.
 
         Raises:
-            DeviceMemoryError: the arena is more than the network may use, or than there is.
+            DeviceMemoryError: the plan needs more than the network may use, or than there is.
         """
-        contents, memory = plan.contents, plan.device.memory
-        self.held_bytes = plan.arena.size_bytes
-        if budget is not None:
-            budget.hold(self, sum(plan.arena.blocks), "the memory of a request")
-        blocks = [memory.allocate(size, "arena") for size in plan.arena.blocks]
-        super().__init__(plan, blocks, Backlog())
+        contents = plan.contents
+        self._held, added = blocks.of(plan.arena.blocks)
+        self.held_bytes = BOUND_BYTES + added
+        super().__init__(plan, [block.buffer for block in self._held], Backlog())
         self._inputs = {n: Transfer(v) for n, v in contents.inputs.items() if not v.on_host}
         self._outputs = {n: Transfer(v) for n, v in contents.outputs.items() if not v.on_host}
         ports = (*self._inputs.values(), *self._outputs.values())

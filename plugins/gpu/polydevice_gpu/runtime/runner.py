@@ -24,6 +24,7 @@ from polydevice.tensor import TensorDesc
 from polydevice_gpu import cl
 from polydevice_gpu.blobs.blob import GpuBlob
 from polydevice_gpu.blobs.buffer_blob import BufferBlob
+from polydevice_gpu.cl.memory.blocks import Blocks
 from polydevice_gpu.cl.queues.turn_lock import TurnLock
 from polydevice_gpu.graph import Value
 from polydevice_gpu.kernels.types import storage_type
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from polydevice_gpu.executable import GpuExecutable
 
 ARENAS_BYTES = 128 << 20
-"""Most that the arenas of one request take, besides the one of the latest shapes."""
+"""Most that one request takes for plans that it has bound, besides those of the latest shapes."""
 
 WAITING = 0.1
 """Share of the time for enqueuing from which on another thread may enqueue while one waits.
@@ -68,6 +69,7 @@ class GpuRunner(Runner):
         limit = min(ARENAS_BYTES, plans_limit(executable.device_memory))
         self._plans = executable.plans
         self._bindings = Bindings[Plan, BoundPlan](executable.plans, limit)
+        self._blocks = Blocks(executable.context.device.memory, executable.device_memory)
         self._variables = {
             variable.output: GpuVariable(
                 variable, executable.starts[variable.name], executable.context
@@ -88,7 +90,7 @@ class GpuRunner(Runner):
 
     def _bind_plan(self, shapes: Shapes) -> BoundPlan:
         plan = self.executable.plan(shapes)
-        return self._bindings.get(plan, lambda: BoundPlan(plan, self.executable.device_memory))
+        return self._bindings.get(plan, lambda: BoundPlan(plan, self._blocks))
 
     def bind(self, name: str, blob: Blob) -> None:
         """Note that `blob` now is the memory of an input or output."""
@@ -104,6 +106,7 @@ class GpuRunner(Runner):
         """Let go of the memory that launches use, once the network is closed; blobs stay."""
         self._forget()
         self._bindings.clear()
+        self._blocks.clear()
 
     def _forget(self) -> None:
         """Look at everything again in the next inference."""
@@ -193,6 +196,13 @@ class GpuRunner(Runner):
         if replay is not None and not lock.is_shared and replay.may_run(self._plans.changes):
             self._run_again(replay, queue, lock)
             return
+        self.executable.inferring.add(self)
+        try:
+            self._run_anew(queue, lock)
+        finally:
+            self.executable.inferring.discard(self)
+
+    def _run_anew(self, queue: cl.Queue, lock: TurnLock) -> None:
         changes = self._plans.changes
         job = self._prepare()
         # What is on a user's queue stays together: it may own objects of another interface.

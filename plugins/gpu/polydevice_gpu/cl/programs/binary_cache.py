@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from polydevice.files.file_cache import DEFAULT_LIMIT_BYTES, KERNELS_SUFFIX, FileCache, digest_of
+from polydevice.version import __version__
 from polydevice_gpu.cl.discovery.facts import DeviceFacts
 
 
 def program_key(source: str, options: str, facts: DeviceFacts) -> bytes:
     """Return the SHA-256 of everything that determines a program's binary."""
     return digest_of(
-        _our_version(),
+        __version__,
         source,
         options,
         facts.name,
@@ -31,11 +30,3 @@ class BinaryCache(FileCache):
     def __init__(self, folder: Path, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
         """Check the folder."""
         super().__init__(folder, KERNELS_SUFFIX, "compiled kernels", limit_bytes)
-
-
-@cache  # reading it takes 4 ms, and every program asks
-def _our_version() -> str:
-    try:
-        return version("polydevice")
-    except PackageNotFoundError:
-        return "not installed"

@@ -73,11 +73,17 @@ def _shorten(node: GpuNode, epilogue: Fragment, *, by_256: bool) -> None:
             readers[argument] += 1
     for step in epilogue.steps:
         shared = any(readers[argument] > 1 for argument in step.arguments)
-        made = _Term(step.element_type, step.op, tuple(terms[a] for a in step.arguments))
+        made = _Term(_computed(step), step.op, tuple(terms[a] for a in step.arguments))
         terms.append(made if shared else _shorter(made))
     last = _by_256(terms[-1], {}) if by_256 else terms[-1]
+    last = dataclasses.replace(last, element_type=epilogue.element_type)
     node.epilogue, extras = _written(last, epilogue.inputs[0])
     node.inputs = [*own, *extras]
+
+
+def _computed(step: Step) -> ElementType:
+    """Return the type in which a kernel computes a step: what is not stored is no half there."""
+    return ElementType.f32 if step.element_type is ElementType.f16 else step.element_type
 
 
 def _shorter(term: _Term) -> _Term:
