@@ -16,7 +16,7 @@ from polydevice.dtype import Array
 from polydevice.errors import InferenceError
 from polydevice_cpu.algorithms.by_machine.code import CodeCall
 from polydevice_cpu.plan.binding.stretches import Call
-from polydevice_cpu.plan.step import ArrayStep, Compute, outputs_of
+from polydevice_cpu.plan.step import ArrayStep, Compute, TailStep, outputs_of
 
 
 def call_of(
@@ -59,6 +59,23 @@ def compute_instead(step: ArrayStep, compute: Compute, call: CodeCall) -> None:
         data = memoryview((ctypes.c_char * (max(reach, 0) + item)).from_address(address))
         arrays.append(np.ndarray(value.shape, value.dtype, data, 0, steps))
     compute(*arrays)
+
+
+def tail_of(
+    step: TailStep, compute: Compute, inputs: Sequence[Array], found: dict[int, Array]
+) -> Call:
+    """Return what computes results of sizes that only the data tells, and puts them where asked."""
+    return partial(_find, step.results, compute, inputs, found)
+
+
+def _find(
+    results: Sequence[int], compute: Compute, inputs: Sequence[Array], found: dict[int, Array]
+) -> None:
+    for index, result in zip(results, outputs_of(compute(*inputs)), strict=True):
+        # What is passed on as it is lies in the arena, where later steps write.
+        may = result.base is not None or result.dtype.hasobject
+        shared = may and any(np.may_share_memory(result, array) for array in inputs)
+        found[index] = result.copy(order="C") if shared else result
 
 
 def _write(compute: Compute, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:

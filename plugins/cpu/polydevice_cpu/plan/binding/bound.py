@@ -22,7 +22,7 @@ from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.engine import Memories, address_of, aligned
 from polydevice_cpu.onednn.primitive import Primitive, execution_error
-from polydevice_cpu.plan.binding.array_calls import call_of, compute_instead
+from polydevice_cpu.plan.binding.array_calls import call_of, compute_instead, tail_of
 from polydevice_cpu.plan.binding.blocks import BlockCalls
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.giving_way import GivingWay
@@ -40,7 +40,6 @@ from polydevice_cpu.plan.step import (
     Step,
     Strips,
     TailStep,
-    outputs_of,
 )
 from polydevice_cpu.plan.value import Kind, Storage, Value
 
@@ -444,17 +443,8 @@ class BoundPlan:
 
     def _bind_tail(self, step: TailStep) -> Call:
         self.computes_arrays = True
-        inputs = self._arrays(step.inputs)
-        found, compute = self.tail_outputs, step.start(self._context)
-
-        def run() -> None:
-            for index, result in zip(step.results, outputs_of(compute(*inputs)), strict=True):
-                # What is passed on as it is lies in the arena, where later steps write.
-                may = result.base is not None or result.dtype.hasobject
-                shared = may and any(np.may_share_memory(result, array) for array in inputs)
-                found[index] = result.copy(order="C") if shared else result
-
-        return run
+        compute = step.start(self._context)
+        return tail_of(step, compute, self._arrays(step.inputs), self.tail_outputs)
 
     def _arrays(self, values: Sequence[Value]) -> list[Array]:
         """NumPy views of the values, kept up to date when an input or output moves."""
