@@ -151,6 +151,22 @@ def test_bf16_and_f16_at_once(core):
 
 
 @needs_bf16
+@pytest.mark.parametrize("channels", [2, 5])
+def test_bf16_with_a_number_for_each_of_few_channels(core, channels):
+    """Added in rows of many pixels, which are of bfloat16 too."""
+    taps = image(1, channels, 1, 1, 9)
+    weights = {"w": taps, "b": image(2, channels)}
+    at = {"group": channels, "strides": [1, 2], "pads": [0, 3, 0, 3]}
+    nodes = [("ConvTranspose", ["x", "w", "b"], ["up"], at), ("Relu", ["up"], ["y"], {})]
+    model = models.build(nodes, {"x": [2, channels, 1, 13]}, ["y"], weights)
+    executable = load(core, model, ENFORCE_BF16="YES")
+    x = image(3, 2, channels, 1, 13)
+    (ours,), (theirs,) = executable.infer({"x": x}).values(), models.answer(model, {"x": x})
+    assert np.abs(ours - theirs).max() < 0.02 * np.abs(theirs).max()
+    assert "Add+ReLU" in steps(executable)
+
+
+@needs_bf16
 @pytest.mark.parametrize("kind", ["Add", "Mul"])
 def test_bf16_groups_joined_with_another_tensor(core, kind):
     """oneDNN offers code that fuses this and computes it wrongly."""

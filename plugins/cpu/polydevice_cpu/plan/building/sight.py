@@ -117,13 +117,14 @@ class Runs(Sight):
 
     def seen(self, layout: Descriptor, argument: int) -> Descriptor | None:
         """What lies as the source does, one number for all or for each channel."""
+        number = layout.data_type
         if layout == self._layout:
-            return Descriptor.dense((math.prod(layout.shape) // self._run, self._run))
-        if layout.data_type is not self._layout.data_type:
+            return Descriptor.dense((math.prod(layout.shape) // self._run, self._run), number)
+        if number is not self._layout.data_type:
             return None
         if self.repeats(layout.shape):
-            return Descriptor.dense((1, self._run))
-        return Descriptor.dense((1, 1)) if math.prod(layout.shape) == 1 else None
+            return Descriptor.dense((1, self._run), number)
+        return Descriptor.dense((1, 1), number) if math.prod(layout.shape) == 1 else None
 
     @property
     def sees_channels(self) -> bool:
