@@ -17,6 +17,7 @@ from polydevice_cpu.lowering import recurrent
 from polydevice_cpu.onednn.engine import address_of
 from tests.cpu.loading import asked_from_now, load, wait_for_settling
 from tests.cpu.machine_code import by_machine_code, with_avx512
+from tests.cpu.models import build
 from tests.guard_pages import SIDES, guarded
 
 pytestmark = with_avx512
@@ -154,6 +155,31 @@ def test_what_is_new_of_a_layer_with_other_sizes_is_not_planned(core, monkeypatc
     assert not planned
     assert len(asked) <= 6  # the product of all inputs
     wait_for_settling()
+
+
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+@pytest.mark.parametrize("late", [0, 1])
+@pytest.mark.parametrize("kind", list(GATES))
+def test_infinity_does_not_become_nan_behind_an_odd_number_of_states(core, kind, late, direction):
+    """A state behind the last one is multiplied by zeros."""
+    rng, count = np.random.default_rng(late), 1 + (direction == "bidirectional")
+    rows, hidden, size = GATES[kind] * 5, 5, 3
+    stored = {
+        "w": rng.standard_normal((count, rows, size)).astype(F),
+        "r": rng.standard_normal((count, rows, hidden)).astype(F),
+    }
+    more = {"linear_before_reset": late} if kind == "GRU" else {}
+    nodes = [
+        (kind, ["x", "w", "r"], ["y"], {"hidden_size": hidden, "direction": direction, **more})
+    ]
+    made = build(nodes, {"x": ["T", "B", size]}, ["y"], stored)
+    network = load(core, made)
+    x = rng.standard_normal((4, 3, size)).astype(F)
+    x[1, 0, 0], x[2, 1, 2] = np.inf, -np.inf
+    right = expected(made, {"x": x})
+    assert np.isfinite(right[0]).all()
+    check(network.create_infer_request(), made, {"x": x})
+    assert f"{kind}Sequence" in by_machine_code(network)
 
 
 def test_two_requests_at_once(core):

@@ -227,9 +227,12 @@ class Loop(Functions):
         self.plain(0x01, RAX, RSP, 0)
 
     def copy_states(self) -> None:
-        """Append what makes the next states of a block the present ones."""
+        """Append what makes the next states of a block the present ones; behind the last, zeros.
+
+        Of odd numbers of states the one behind is multiplied, by zeros, and must be finite.
+        """
         for source, target in zip(self.rows(NEXT, R8), self.rows(HERE, RAX), strict=True):
-            self.vector(LOAD, 0, 0, *source)
+            self.vector(LOAD, 0, 0, *source, mask=STATES)
             self.vector(STORE, 0, 0, *target)
 
     def find_items(self) -> None:
@@ -375,6 +378,7 @@ class Loop(Functions):
             self.finish_gru(item, update, new[0])
             return
         self.vector(MUL, reset, reset, *self.rows(HERE, R8)[item])
+        self.keep(reset, reset, STATES)  # as `copy_states` does
         self.vector(STORE, update, 0, *self.rows(MORE, R8)[item])
         self.vector(STORE, reset, 0, *self.rows(RESET, R8)[item])
 
