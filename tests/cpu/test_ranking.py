@@ -106,6 +106,18 @@ def few(axis_length, count, mode):
     return build(nodes, {"x": ["n", "m", axis_length]}, ["y", "i"], weights)
 
 
+@pytest.mark.parametrize("count", [0, 2])
+def test_the_first_few_of_a_network_without_elements(core, count):
+    weights = {"k": np.array([count])}
+    nodes = [("TopK", ["x", "k"], ["y", "i"], {"axis": 0})]
+    made = build(nodes, {"x": ["n", "m", "k"]}, ["y", "i"], weights)
+    request = load(core, made).create_infer_request()
+    for size in (16, 4):  # the third shape's plan is filled in
+        request.infer({"x": np.zeros((3, 5, size), np.float32)})
+    found = request.infer({"x": np.zeros((3, 2, 0), np.float32)})
+    assert [each.shape for each in found.values()] == [(count, 2, 0)] * 2
+
+
 @with_avx512
 @pytest.mark.parametrize("mode", ["max", "min"])
 @pytest.mark.parametrize(("length", "count"), [(4, 2), (7, 7), (50, 1), (900, 16), (33, 17)])

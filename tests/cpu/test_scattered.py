@@ -110,6 +110,20 @@ def model(kind, x, index, updates, **attributes):
     return helper.make_model(graph, opset_imports=imports, ir_version=8).SerializeToString()
 
 
+def test_networks_put_no_elements(core):
+    """Fewer than there are along axes before one of size 0."""
+    sizes = ["a", "b", "c"], ["d", "e", "f"], ["d", "e", "f"]
+    made = model("ScatterElements", *sizes, axis=1)
+    request = load(core, made).create_infer_request()
+    for size in (3, 2, 0):  # the third shape's plan is filled in
+        inputs = {
+            "x": np.ones((3, 4, size), np.float32), "index": np.zeros((2, 4, size), np.int64),
+            "updates": np.ones((2, 4, size), np.float32),
+        }  # fmt: skip
+        (found,) = request.infer(inputs).values()
+        np.testing.assert_array_equal(found, answer(made, inputs)[0])
+
+
 @pytest.mark.parametrize("reduction", ["none", "add"])
 @pytest.mark.parametrize("axis", [0, -1])
 def test_networks_put_elements_of_any_size(core, axis, reduction):

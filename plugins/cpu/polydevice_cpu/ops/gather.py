@@ -135,7 +135,7 @@ def flat_index(x: Array, index: Array, axis: int) -> Array:
     flat = index * strides[axis]
     for d, size in enumerate(index.shape):
         if d != axis and size > 1:
-            steps = np.arange(0, size * strides[d], strides[d])
+            steps = np.arange(size) * strides[d]  # a stride is 0 where x is empty
             flat += steps.reshape((size,) + (1,) * (x.ndim - 1 - d))
     return np.asarray(flat)
 
