@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import tracemalloc
 
 import numpy as np
 import onnxruntime
@@ -10,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from polydevice.errors import InferenceError, InferTimeoutError
-from polydevice_cpu.plan.binding.turns import CALLS, MOST_TURNS, Turns
+from polydevice_cpu.plan.binding.turns import CALLS, MOST_TURNS, TAKEN_BYTES, Turns
 from tests.cpu.loading import load
 from tests.cpu.machine_code import with_avx512
 from tests.cpu.models import build
@@ -258,3 +259,34 @@ def test_a_loop_in_a_loop_and_other_steps(core, turns):
     (found,) = load(core, made).infer({"x": x}).values()
     np.testing.assert_allclose(found, np.linalg.det(np.cumsum(x, 0)), rtol=1e-4)
     assert not turns
+
+
+def test_copies_of_parts_take_little_memory(core, turns):
+    """Parts along the last axis, 51 kB each, are copied a few at once."""
+    body = helper.make_graph(
+        [node("ReduceMax", "x", "most", axes=[1], keepdims=0), node("Add", "h most", "next")],
+        "body",
+        [info("h", F, None), info("x", F, None)],
+        [info("next", F, None)],
+    )
+    loop = helper.make_node(
+        "Scan", ["h", "x"], ["last"], body=body, num_scan_inputs=1, scan_input_axes=[2]
+    )
+    given = [info("h", F, [64]), info("x", F, [64, 200, 300])]
+    graph = helper.make_graph([loop], "g", given, [info("last", F, None)])
+    imports = [helper.make_opsetid("", 17)]
+    made = helper.make_model(graph, opset_imports=imports, ir_version=9).SerializeToString()
+    rng = np.random.default_rng(8)
+    feed = {
+        "h": rng.standard_normal(64).astype(np.float32),
+        "x": rng.standard_normal((64, 200, 300)).astype(np.float32),
+    }
+    request = load(core, made).create_infer_request()
+    request.infer(feed)
+    tracemalloc.start()
+    (found,) = request.infer(feed).values()
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    np.testing.assert_allclose(found, expected(made, feed)[0], rtol=1e-5)
+    assert turns
+    assert most < 2 * TAKEN_BYTES

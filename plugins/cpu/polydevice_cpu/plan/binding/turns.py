@@ -27,7 +27,8 @@ CALLS = 96
 """About so many between two questions whether the inference may go on."""
 
 TAKEN_BYTES = 1 << 22
-"""What iterations give is written to arrays of so many bytes, or of one iteration."""
+"""What iterations give is written to arrays of so many bytes, or of one iteration; parts that do
+not lie as they are read are copied to such ones."""
 
 FIRST_BYTES = 1 << 14
 """And to the first of so many where a condition may end the loop at any time; then of as many as
@@ -132,11 +133,12 @@ class Turns:
     ) -> tuple[int, bool]:
         """Run iterations as `Rounds.go_on` does."""
         each_bytes = sum(result.nbytes for result in self._taken[0])
+        most_bytes = max(each_bytes, sum(place.nbytes for place in self._own), 1)
         admit = current_bounds().admit
         if self._number is not None:
             self._number.fill(iteration)
         while iteration < end:
-            count = min(end - iteration, MOST_TURNS, max(TAKEN_BYTES // max(each_bytes, 1), 1))
+            count = min(end - iteration, MOST_TURNS, max(TAKEN_BYTES // most_bytes, 1))
             if self._may_end:  # there may be few iterations, which want little memory
                 count = min(count, max(iteration, FIRST_BYTES // max(each_bytes, 1), FEWEST))
             if each_bytes:
