@@ -63,10 +63,10 @@ def _network(seed: int):
     return model, {"x": spread(g.rng, shape, dtype)}
 
 
-def _compare(ours, theirs, steps: int) -> None:
+def _compare(ours, theirs, steps: int, share: float = 0.01) -> None:
     away = np.abs(ours.astype(np.int64) - theirs.astype(np.int64))
     assert away.max() <= steps
-    assert (away > 0).mean() < 0.01 + 2 / away.size, "many halves, or another rounding"
+    assert (away > 0).mean() < share + 2 / away.size, "many halves, or another rounding"
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -205,7 +205,9 @@ def test_residual_sums_read_bytes(core, opencl, shortcut, precision) -> None:
     config = {"INFERENCE_PRECISION_HINT": precision}
     executable = core.load_network(core.read_network(model), "GPU", config)
     feed = {"x": spread(g.rng, (1, 8, 9, 7), np.uint8)}
-    _compare(executable.infer(feed)[result], reference(model, feed)[0], 2)
+    # f16 holds sums from 64 to 102 in parts of 1/16, of which half is 8 % of a step of 0.4.
+    share = 0.08 if precision == "f16" else 0.01
+    _compare(executable.infer(feed)[result], reference(model, feed)[0], 2, share)
     nodes = [node for node in executable.latest_plan().graph.nodes if node.choice]
     if target_of(opencl).byte_product:
         values = [value for node in nodes for value in node.outputs]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Callable, Hashable
 from collections.abc import Set as AbstractSet
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
@@ -44,18 +43,6 @@ class _Pool:
         self._lock = Lock()
         self._uploads: WeakValueDictionary[Hashable, _Upload] = WeakValueDictionary()
         self._turns: WeakValueDictionary[Hashable, _Turn] = WeakValueDictionary()
-        self._local = threading.local()
-
-    def queue(self, device: cl.Device) -> cl.Queue:
-        """Return the calling thread's queue.
-
-        Making one for each constant, and waiting for it, gave Python's lock away twice more, for
-        which eight threads wait.
-        """
-        made: cl.Queue | None = getattr(self._local, "queue", None)
-        if made is None:
-            made = self._local.queue = device.queue()
-        return made
 
     def get(self, constant: Array, key: Hashable, upload: Callable[[], cl.Buffer]) -> _Upload:
         """Return what an equal constant was uploaded to; who finds none of it uploads."""
@@ -201,13 +188,12 @@ class WeightStore:
             array = row_major(array)
             buffer = self._device.memory.allocate(max(array.nbytes, 1), "weights")
             if array.nbytes:
-                pool.queue(self._device).upload(buffer, array)
+                with self._device.queue() as queue:  # ends here: others wait for no other queue
+                    queue.upload(buffer, array)
             return buffer
 
-        pool = _pool_of(self._device)
-
         key = _key(constant, form.form if form else "", storage)
-        return pool.get(constant, key, upload)
+        return _pool_of(self._device).get(constant, key, upload)
 
     @property
     def own_bytes(self) -> int:
