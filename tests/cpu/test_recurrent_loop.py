@@ -15,9 +15,10 @@ from polydevice_cpu.algorithms.by_machine.recurrent.loop import MOST_ITEMS, Form
 from polydevice_cpu.algorithms.by_machine.recurrent.steps import Layer, steps
 from polydevice_cpu.lowering import recurrent
 from polydevice_cpu.onednn.engine import address_of
+from polydevice_cpu.processor import has_bf16
 from tests.cpu.loading import asked_from_now, load, wait_for_settling
 from tests.cpu.machine_code import by_machine_code, with_avx512
-from tests.cpu.models import build
+from tests.cpu.models import answer, build
 from tests.guard_pages import SIDES, guarded
 
 pytestmark = with_avx512
@@ -329,3 +330,25 @@ def test_nothing_beyond_its_operands_is_touched(kind, hidden, side):
     assert not y[2:, 2].any()
     assert not y[:, 1].any()
     np.testing.assert_array_equal(apart["last"][:, 1], arrays["state"][:, 1])
+
+
+@pytest.mark.skipif(not has_bf16(), reason="the processor does not compute with bfloat16")
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_layers_behind_results_in_bfloat16(core, kind):
+    """What is read is bfloat16 there, and what is written is twice as long."""
+    gates, random = {"LSTM": 4, "GRU": 3, "RNN": 1}[kind], np.random.default_rng(3)
+    weights = {
+        "before": random.normal(size=(24, 16)).astype(np.float32) / 4,
+        "w": random.normal(size=(1, gates * 32, 16)).astype(np.float32) / 4,
+        "r": random.normal(size=(1, gates * 32, 32)).astype(np.float32) / 6,
+    }
+    nodes = [
+        ("MatMul", ["x", "before"], ["a"], {}),
+        (kind, ["a", "w", "r"], ["y", "last"], {"hidden_size": 32}),
+    ]
+    model = build(nodes, {"x": [9, 2, 24]}, ["y", "last"], weights)
+    x = random.normal(size=(9, 2, 24)).astype(np.float32)
+    network = core.read_network(model)
+    got = core.load_network(network, "CPU", {"ENFORCE_BF16": "YES"}).infer({"x": x})
+    for each, wanted in zip(got.values(), answer(model, {"x": x}), strict=True):
+        np.testing.assert_allclose(each, wanted, atol=0.05)

@@ -58,7 +58,7 @@ def emit_digits(builder: PlanBuilder, node: Node, weights: tuple[Array, ...]) ->
     if batch > digits.MOST_ITEMS and each_bytes > MOST_BYTES:
         return False
     layer = layer_of(op, 0, peepholes=False)
-    count, hidden, number = len(layer.backwards), layer.hidden, x.dtype
+    count, hidden, number = len(layer.backwards), layer.hidden, np.dtype(np.float32)
     shape = (1, count, batch, hidden)
     values = _constants(builder, layer, weights)
     values["x"] = builder.in_layout(x, Descriptor.dense(x.shape))

@@ -87,7 +87,8 @@ def emit_loop(builder: PlanBuilder, node: Node, weights: list[Array], *, is_plai
     builder.emit(PrimitiveStep("", "MatMul", made, arguments, (Arg.DST,)))
     values = _values(builder, node, layer, r, vectors)
     values["entering"] = entering
-    count, hidden, number = len(layer.backwards), layer.hidden, x.dtype
+    # Where layers compute in bfloat16, what is read may be that, and is brought into f32.
+    count, hidden, number = len(layer.backwards), layer.hidden, np.dtype(np.float32)
     values["result"] = builder.new_dense((time, batch, count * hidden), number)
     values["room"] = builder.new_dense((layer.room,), number)
     lasts = []
