@@ -421,3 +421,27 @@ def test_bf16_is_made_f32_where_only_that_has_code(core, tail):
     assert np.abs(got - want).max() < 0.03 * np.abs(want).max()
     steps = [step.type for step in executable.latest_plan().steps if step.implementation == "numpy"]
     assert "Interpolate" not in steps, steps
+
+
+@needs_bf16
+def test_parts_of_bf16_without_elements_are_joined(core):
+    """Of which oneDNN converts nothing: what a rotary embedding leaves of heads that it turns."""
+    rng = np.random.default_rng(8)
+    turns = rng.uniform(0, 6, (50, 4)).astype(np.float32)
+    weights = {
+        "w": rng.normal(0, 0.3, (24, 64)).astype(np.float32),
+        "cos": np.cos(turns),
+        "sin": np.sin(turns),
+        "all": np.arange(5)[None],
+    }
+    nodes = [
+        ("MatMul", ["x", "w"], ["a"], {}),
+        ("RotaryEmbedding", ["a", "cos", "sin", "all"], ["b"], {"num_heads": 8}),
+        ("MatMul", ["b", "v"], ["y"], {}),
+    ]
+    weights["v"] = rng.normal(0, 0.3, (64, 16)).astype(np.float32)
+    model = models.build(nodes, {"x": ["n", "m", 24]}, ["y"], weights, opset=23)
+    x = image(6, 1, 5, 24)
+    got = load(core, model, ENFORCE_BF16="YES").create_infer_request().infer({"x": x})["y"]
+    (want,) = models.answer(model, {"x": x})
+    assert np.abs(got - want).max() < 0.03 * np.abs(want).max()

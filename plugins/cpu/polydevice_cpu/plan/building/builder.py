@@ -147,6 +147,10 @@ class PlanBuilder:
         dtype = dtype or value.dtype
         if value.is_dense and value.dtype == dtype:
             return value
+        if not value.elements:  # of which there is nothing to convert
+            return self.new_dense(value.shape, dtype)
+        if value.dtype != dtype and not value.in_reach and not value.is_dense:
+            return self.dense(self.dense(value), dtype)
         if not value.in_reach or dtype not in DATA_TYPES:
             assert value.dtype == dtype
             for copy in value.copies:
