@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -79,3 +83,32 @@ def test_without_machine_code_onednn_computes_what_it_can(core, monkeypatch, kin
     (line,) = (line for line in network.explain().splitlines() if f" {kind}Sequence" in line)
     assert MACHINE_CODE not in line
     assert "numpy" not in line
+
+
+def test_weights_are_packed_for_processors_without_avx(tmp_path):
+    """There oneDNN lays those of an LSTM in blocks, and reorders no transposed view to these."""
+    gates, size, hidden = 4, 33, 16
+    weights = {
+        "w": image(1, 1, gates * hidden, size) / 6,
+        "r": image(2, 1, gates * hidden, hidden) / 4,
+        "n": np.array([1, 1, 1, 1, 1, 0], np.int32),
+    }
+    node = ("LSTM", ["x", "w", "r", "", "n"], ["y", "h", "c"], {"hidden_size": hidden})
+    model = build([node], {"x": [1, 6, size]}, ["y", "c"], weights, 14)
+    x, file = image(3, 1, 6, size), tmp_path / "lstm.onnx"
+    file.write_bytes(model)
+    np.save(tmp_path / "x.npy", x)
+    script = (
+        "import sys, numpy as np\n"
+        "from polydevice import Core\n"
+        "model, x, y = sys.argv[1:]\n"
+        "with Core() as core:\n"
+        "    found = core.load_network(core.read_network(model), 'CPU').infer({'x': np.load(x)})\n"
+        "    np.savez(y, **found)\n"
+    )
+    files = [str(file), str(tmp_path / "x.npy"), str(tmp_path / "y.npz")]
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "SSE41"}
+    subprocess.run([sys.executable, "-c", script, *files], env=environment, check=True)
+    with np.load(files[2]) as found:
+        for name, wanted in zip(("y", "c"), answer(model, {"x": x}), strict=True):
+            np.testing.assert_allclose(found[name], wanted, rtol=1e-4, atol=1e-5)

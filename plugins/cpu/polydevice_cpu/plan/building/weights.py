@@ -185,7 +185,6 @@ def _identity(array: Array) -> _Identity:
 
 def pack(array: Array, descriptor: Descriptor, place: Callable[[int], Array] = aligned) -> Array:
     """Return the bytes of `array`, which may be a transposed view, in another layout."""
-    data = place(max(descriptor.size_bytes, 1))
     if any(step <= 0 and size > 1 for size, step in zip(array.shape, array.strides, strict=True)):
         array = np.ascontiguousarray(array)  # one number broadcast to many, or turned round
     strides = meaningful_strides(array.shape, [s // array.itemsize for s in array.strides])
@@ -194,7 +193,10 @@ def pack(array: Array, descriptor: Descriptor, place: Callable[[int], Array] = a
     count = openmp.thread_count() if descriptor.size_bytes > SMALL_BYTES else 1
     with openmp.threads(count):
         move = reorder(given, descriptor, Attributes())
+    if move is None and not array.flags.c_contiguous:  # weights of an LSTM, with SSE4.1 alone
+        return pack(np.ascontiguousarray(array), descriptor, place)
     assert move is not None, f"oneDNN cannot reorder {given} to {descriptor}"
+    data = place(max(descriptor.size_bytes, 1))
     arguments: dict[int, MemoryObject] = {
         Arg.SRC: MemoryObject(given, array.ctypes.data),
         Arg.DST: MemoryObject(descriptor, data.ctypes.data),
