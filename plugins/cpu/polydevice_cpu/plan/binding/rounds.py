@@ -14,7 +14,7 @@ from polydevice.runtime.plan_cache import Shapes
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.plan.binding.bound import BoundPlan
 from polydevice_cpu.plan.binding.context import Context
-from polydevice_cpu.plan.binding.turns import FEWEST, Taken, Turns
+from polydevice_cpu.plan.binding.iterations import FEWEST, Iterations, Taken
 from polydevice_cpu.plan.binding.workspace import Workspace
 from polydevice_cpu.plan.plan import Plan
 from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep
@@ -66,8 +66,8 @@ class Rounds:
         self._counter = counter
         number = None if counter is None else self._own.pop(counter)
         self._number = number if counter in _read(plan) else None
-        self._turns: Turns | None = None
-        self._may_turn = True
+        self._iterations: Iterations | None = None
+        self._may_call = True
 
     @staticmethod
     def suit(op: Iteration, plan: Plan) -> bool:
@@ -134,9 +134,9 @@ class Rounds:
         if condition is not None and condition not in self._constant:
             flags = [results[condition] for results in self._results]
         if end - iteration >= FEWEST:
-            turns = self._by_turns(flags, changing, taken)
-            if turns is not None:
-                return turns.go_on(iteration, end, changing, taken)
+            iterations = self._by_iterations(flags, changing, taken)
+            if iterations is not None:
+                return iterations.go_on(iteration, end, changing, taken)
         places = [(self._own[parameter], part) for parameter, part in changing.items()]
         takes = [
             [(results[each.result], each.parts.append) for each in taken]
@@ -161,25 +161,27 @@ class Rounds:
                 return iteration, False
         return iteration, True
 
-    def _by_turns(
+    def _by_iterations(
         self,
         flags: Sequence[Array] | None,
         changing: Mapping[int, Callable[[int], Array]],
         taken: Sequence[Taken],
-    ) -> Turns | None:
+    ) -> Iterations | None:
         """What runs iterations as one call; None where some steps are not machine code's."""
-        if not self._may_turn:
+        if not self._may_call:
             return None
-        if self._turns is None:
+        if self._iterations is None:
             calls = [bound.recorded(self._copies) for bound in self._plans]
             bodies = [(bound, own) for bound, own in zip(self._plans, calls, strict=True) if own]
-            self._may_turn = len(bodies) == len(self._plans) and Turns.suit(self._number, flags)
-            if not self._may_turn:
+            self._may_call = len(bodies) == len(self._plans) and Iterations.suit(
+                self._number, flags
+            )
+            if not self._may_call:
                 return None
             own = [self._own[parameter] for parameter in changing]
             kept = [[results[each.result] for each in taken] for results in self._results]
-            self._turns = Turns(bodies, own, kept, self._number, flags)
-        return self._turns
+            self._iterations = Iterations(bodies, own, kept, self._number, flags)
+        return self._iterations
 
     def results(self, iteration: int) -> Sequence[Array]:
         """Return the results of an iteration, until the next but one."""

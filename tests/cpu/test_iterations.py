@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from polydevice.errors import InferenceError, InferTimeoutError
-from polydevice_cpu.plan.binding.turns import CALLS, MOST_TURNS, TAKEN_BYTES, Turns
+from polydevice_cpu.plan.binding.iterations import CALLS, MOST_ITERATIONS, TAKEN_BYTES, Iterations
 from tests.cpu.loading import load
 from tests.cpu.machine_code import with_avx512
 from tests.cpu.models import build
@@ -35,17 +35,17 @@ def expected(made, feed):
 
 
 @pytest.fixture
-def turns(monkeypatch):
-    """The number of iterations that were run by turns, one entry for each loop."""
+def called(monkeypatch):
+    """The number of iterations that were run by machine code, one entry for each loop."""
     found = []
-    go_on = Turns.go_on
+    go_on = Iterations.go_on
 
     def noted(self, iteration, end, changing, taken):
         made = go_on(self, iteration, end, changing, taken)
         found.append(made[0] - iteration)
         return made
 
-    monkeypatch.setattr(Turns, "go_on", noted)
+    monkeypatch.setattr(Iterations, "go_on", noted)
     return found
 
 
@@ -77,9 +77,9 @@ def scan(axis, backwards=False, shape=("n", "m", "k")):
 
 @pytest.mark.parametrize("backwards", [False, True])
 @pytest.mark.parametrize("axis", [0, 1, 2])
-def test_parts_along_any_axis_in_either_direction(core, turns, axis, backwards):
+def test_parts_along_any_axis_in_either_direction(core, called, axis, backwards):
     made, rng = scan(axis, backwards), np.random.default_rng(axis)
-    for count in (1, 2, 5, CALLS, MOST_TURNS + 3, 2 * MOST_TURNS + 1):
+    for count in (1, 2, 5, CALLS, MOST_ITERATIONS + 3, 2 * MOST_ITERATIONS + 1):
         request = load(core, made).create_infer_request()
         shape = [int(n) for n in rng.integers(1, 5, 3)]
         carried = [size for place, size in enumerate(shape) if place != axis]
@@ -90,7 +90,7 @@ def test_parts_along_any_axis_in_either_direction(core, turns, axis, backwards):
         }
         for found, right in zip(request.infer(feed).values(), expected(made, feed), strict=True):
             np.testing.assert_allclose(found, right, rtol=1e-5, atol=1e-5)
-    assert turns == [4, CALLS - 1, MOST_TURNS + 2, 2 * MOST_TURNS]
+    assert called == [4, CALLS - 1, MOST_ITERATIONS + 2, 2 * MOST_ITERATIONS]
 
 
 def counting(limit="limit"):
@@ -117,7 +117,7 @@ def counting(limit="limit"):
 
 
 @pytest.mark.parametrize("ends_at", [1, 2, 3, 17, 18, 200, 300, 10_000])
-def test_it_ends_where_the_condition_says(core, turns, ends_at):
+def test_it_ends_where_the_condition_says(core, called, ends_at):
     made, rng = counting(), np.random.default_rng(ends_at)
     request = load(core, made).create_infer_request()
     for count in (400, 401):
@@ -131,7 +131,7 @@ def test_it_ends_where_the_condition_says(core, turns, ends_at):
         assert len(found[1]) == min(ends_at, count)
         for each, other in zip(found, right, strict=True):
             np.testing.assert_allclose(each, other, rtol=1e-4)
-    assert bool(turns) is (ends_at > 1)
+    assert bool(called) is (ends_at > 1)
 
 
 def refusing():
@@ -156,7 +156,7 @@ def refusing():
     return helper.make_model(graph, opset_imports=imports, ir_version=9).SerializeToString()
 
 
-def test_what_an_iteration_reads_may_be_wrong(core, turns):
+def test_what_an_iteration_reads_may_be_wrong(core, called):
     made = refusing()
     request = load(core, made).create_infer_request()
     rows = np.arange(120, dtype=np.float32).reshape(2, 60)
@@ -168,7 +168,7 @@ def test_what_an_iteration_reads_may_be_wrong(core, turns):
             continue
         for found, right in zip(request.infer(feed).values(), expected(made, feed), strict=True):
             np.testing.assert_array_equal(found, right)
-    assert turns
+    assert called
 
 
 def smallest():
@@ -190,7 +190,7 @@ def smallest():
     return helper.make_model(graph, opset_imports=imports, ir_version=9).SerializeToString()
 
 
-def test_an_iteration_that_machine_code_refuses_is_computed_all_the_same(core, turns):
+def test_an_iteration_that_machine_code_refuses_is_computed_all_the_same(core, called):
     request, rng = load(core, smallest()).create_infer_request(), np.random.default_rng(3)
     for bad in ((), (7,), (7, 8, 31)):
         x = rng.standard_normal((40, 2, 5)).astype(np.float32)
@@ -205,10 +205,10 @@ def test_an_iteration_that_machine_code_refuses_is_computed_all_the_same(core, t
         np.testing.assert_array_equal(last, sums[-1])
         np.testing.assert_array_equal(i, order)
         np.testing.assert_array_equal(v, np.take_along_axis(sums, order, -1))
-    assert turns == [39, 39, 39]
+    assert called == [39, 39, 39]
 
 
-def test_two_requests_at_once(core, turns):
+def test_two_requests_at_once(core, called):
     made, rng = scan(0), np.random.default_rng(1)
     network, wrong = load(core, made), []
     feeds = [
@@ -233,10 +233,10 @@ def test_two_requests_at_once(core, turns):
     for thread in threads:
         thread.join()
     assert not wrong
-    assert len(turns) == 120
+    assert len(called) == 120
 
 
-def test_a_long_loop_ends_in_time(core, turns):
+def test_a_long_loop_ends_in_time(core, called):
     """Whether it may go on is asked between calls of some iterations."""
     request = load(core, scan(0), INFER_TIMEOUT_MS=20).create_infer_request()
     few, many = (np.ones((count, 1, 2), np.float32) for count in (10, 1 << 19))
@@ -246,10 +246,10 @@ def test_a_long_loop_ends_in_time(core, turns):
             request.infer({"h": h, "x": many})
         found = request.infer({"h": h, "x": few})["last"]
         np.testing.assert_allclose(found, np.full((1, 2), 2 - 2.0**-9), rtol=1e-6)
-    assert turns == [9, 9]
+    assert called == [9, 9]
 
 
-def test_a_loop_in_a_loop_and_other_steps(core, turns):
+def test_a_loop_in_a_loop_and_other_steps(core, called):
     """Where NumPy computes a step of the body, iterations are called one by one."""
     made = build(
         [("CumSum", ["x", "axis"], ["a"], {}), ("Det", ["a"], ["y"], {})],
@@ -258,10 +258,10 @@ def test_a_loop_in_a_loop_and_other_steps(core, turns):
     x = np.random.default_rng(2).standard_normal((2, 3, 3)).astype(np.float32)
     (found,) = load(core, made).infer({"x": x}).values()
     np.testing.assert_allclose(found, np.linalg.det(np.cumsum(x, 0)), rtol=1e-4)
-    assert not turns
+    assert not called
 
 
-def test_copies_of_parts_take_little_memory(core, turns):
+def test_copies_of_parts_take_little_memory(core, called):
     """Parts along the last axis, 51 kB each, are copied a few at once."""
     body = helper.make_graph(
         [node("ReduceMax", "x", "most", axes=[1], keepdims=0), node("Add", "h most", "next")],
@@ -288,5 +288,5 @@ def test_copies_of_parts_take_little_memory(core, turns):
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     np.testing.assert_allclose(found, expected(made, feed)[0], rtol=1e-5)
-    assert turns
+    assert called
     assert most < 2 * TAKEN_BYTES

@@ -1,4 +1,4 @@
-"""Turns: many iterations of a loop as one call of machine code.
+"""Iterations: many iterations of a loop as one call of machine code.
 
 From Python an iteration takes 1 us, and 0.5 for each value that it reads or gives.
 """
@@ -34,7 +34,7 @@ FIRST_BYTES = 1 << 14
 """And to the first of so many where a condition may end the loop at any time; then of as many as
 there were before."""
 
-MOST_TURNS = 256
+MOST_ITERATIONS = 256
 """Iterations that one such array is for."""
 
 Parts = Mapping[int, Callable[[int], Array]]
@@ -66,7 +66,7 @@ class Taken(NamedTuple):
         self.parts.append(turned.transpose(order).reshape(sizes))
 
 
-class Turns:
+class Iterations:
     """Iterations by turns of two bound plans, with what happens between their steps."""
 
     def __init__(
@@ -138,7 +138,7 @@ class Turns:
         if self._number is not None:
             self._number.fill(iteration)
         while iteration < end:
-            count = min(end - iteration, MOST_TURNS, max(TAKEN_BYTES // most_bytes, 1))
+            count = min(end - iteration, MOST_ITERATIONS, max(TAKEN_BYTES // most_bytes, 1))
             if self._may_end:  # there may be few iterations, which want little memory
                 count = min(count, max(iteration, FIRST_BYTES // max(each_bytes, 1), FEWEST))
             if each_bytes:

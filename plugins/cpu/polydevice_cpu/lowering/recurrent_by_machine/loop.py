@@ -21,7 +21,12 @@ from polydevice_cpu.algorithms.by_machine.recurrent.steps import (
     whole_rows,
 )
 from polydevice_cpu.algorithms.by_machine.rows import shares
-from polydevice_cpu.lowering.recurrence.views import hidden_view, last_view, state_view, time_first
+from polydevice_cpu.lowering.recurrent_by_machine.views import (
+    hidden_view,
+    last_view,
+    state_view,
+    time_first,
+)
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.descriptor import Descriptor

@@ -14,8 +14,13 @@ from polydevice_cpu.algorithms.by_machine.recurrent import digits
 from polydevice_cpu.algorithms.by_machine.recurrent.steps import Layer
 from polydevice_cpu.algorithms.by_machine.rows import shares
 from polydevice_cpu.implement import run
-from polydevice_cpu.lowering.recurrence.loop import layer_of
-from polydevice_cpu.lowering.recurrence.views import hidden_view, last_view, state_view, time_first
+from polydevice_cpu.lowering.recurrent_by_machine.loop import layer_of
+from polydevice_cpu.lowering.recurrent_by_machine.views import (
+    hidden_view,
+    last_view,
+    state_view,
+    time_first,
+)
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.passes.integers.compressed_recurrent import CompressedLSTM
 from polydevice_cpu.plan.binding.context import Context
