@@ -21,8 +21,7 @@ The whole use::
 
 Questions about a device are attributes of ``device.capabilities`` (``fp16_arithmetic``,
 ``sub_group_sizes``, ``integer_dot_product``, ...); nothing else asks who made it. Everything raised
-is an exception of `polydevice.errors`. pyopencl is first imported when a device is opened, by
-`bindings`.
+is an exception of `polydevice.errors`. pyopencl is first imported when a device is opened.
 """
 
 from __future__ import annotations

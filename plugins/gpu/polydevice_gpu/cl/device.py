@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pyopencl as ocl
+
 from polydevice.errors import (
     DeviceLostError,
     DeviceNotFoundError,
@@ -18,7 +20,6 @@ from polydevice.errors import (
 )
 from polydevice.locks import Lock, RLock, attempts
 from polydevice_gpu.cl import child_process, discovery, library, on_device, runtime
-from polydevice_gpu.cl.bindings import ocl
 from polydevice_gpu.cl.capabilities import Capabilities, capabilities, probed_capabilities
 from polydevice_gpu.cl.discovery.facts import DeviceFacts, Enumeration
 from polydevice_gpu.cl.discovery.selection import AdmittedDevice

@@ -92,11 +92,11 @@ def translated(doing: str) -> Iterator[None]:
     Args:
         doing: what is tried, with names and sizes.
     """
-    from polydevice_gpu.cl.bindings import ocl
+    import pyopencl
 
     try:
         yield
-    except ocl.Error as error:
+    except pyopencl.Error as error:
         code: object = error.code
         # A dead context's objects raise plain LogicErrors without a code.
         raise exception_for(code if isinstance(code, int) else -34, doing) from error

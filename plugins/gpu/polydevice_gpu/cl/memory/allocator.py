@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyopencl as ocl
 
 from polydevice.errors import DeviceMemoryError
 from polydevice.locks import RLock
 from polydevice_gpu.cl import library
-from polydevice_gpu.cl.bindings import ocl
 from polydevice_gpu.cl.discovery.facts import DeviceFacts
 from polydevice_gpu.cl.status import check, translated
 

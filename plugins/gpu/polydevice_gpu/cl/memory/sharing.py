@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyopencl as ocl
 
 from polydevice.errors import BlobError, OptionValueError, PolydeviceError
 from polydevice_gpu.cl import library
-from polydevice_gpu.cl.bindings import ocl
 from polydevice_gpu.cl.device import Device
 from polydevice_gpu.cl.status import check, translated
 

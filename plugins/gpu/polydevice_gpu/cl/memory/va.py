@@ -11,9 +11,10 @@ import ctypes.util
 import sys
 from typing import Any
 
+import pyopencl as ocl
+
 from polydevice.errors import DeviceError
 from polydevice_gpu.cl import library
-from polydevice_gpu.cl.bindings import ocl
 from polydevice_gpu.cl.memory.image import Image
 from polydevice_gpu.cl.status import check, translated
 

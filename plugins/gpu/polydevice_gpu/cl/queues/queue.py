@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import pyopencl as ocl
 from typing_extensions import Self
 
 from polydevice.errors import DeviceMemoryError
 from polydevice.remote import Copies
 from polydevice_gpu.cl import library
-from polydevice_gpu.cl.bindings import ocl
 from polydevice_gpu.cl.memory.allocator import Buffer, map_host
 from polydevice_gpu.cl.memory.image import Image
 from polydevice_gpu.cl.queues.event import Event
