@@ -7,11 +7,13 @@ import pytest
 
 from polydevice import Core
 from polydevice.errors import DeviceMemoryError
+from polydevice_cpu.algorithms.by_machine.code import may_share
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.plan.binding import giving_way
 from polydevice_cpu.plan.binding.giving_way import GivingWay
 from polydevice_cpu.plan.compiled import CompiledNetwork
 from tests.cpu import models
+from tests.cpu.machine_code import by_machine_code, with_avx512
 
 MS = 1_000_000
 
@@ -159,3 +161,22 @@ def test_without_the_memory_for_it_threads_stay(rng, at_once, monkeypatch):
         expected = {name: array.copy() for name, array in request.infer(given).items()}
         for name, array in request.infer(given).items():
             np.testing.assert_array_equal(array, expected[name])
+
+
+@with_avx512
+@pytest.mark.skipif(not may_share(), reason="this oneDNN has no OpenMP whose threads share work")
+def test_threads_that_share_machine_code_give_way_too(rng, at_once):
+    """Convolutions along one axis of the third length, which is filled in, are code of ours."""
+    w = rng.standard_normal((64, 64, 5)).astype(np.float32) / 18
+    nodes = [("Conv", [a, "w"], [b], {"pads": [2, 2]}) for a, b in (("x", "h"), ("h", "y"))]
+    model = models.build(nodes, {"x": [1, 64, "length"]}, ["y"], {"w": w})
+    with Core() as core:
+        executable = core.load_network(core.read_network(model), "CPU", {"CPU_THREADS_NUM": "2"})
+        request = executable.create_infer_request()
+        for count, length in enumerate((900, 1100, 1000), 1):
+            given = {"x": rng.standard_normal((1, 64, length)).astype(np.float32)}
+            (right,) = models.answer(model, given)
+            for _ in range(3):
+                np.testing.assert_allclose(request.infer(given)["y"], right, rtol=1e-4, atol=1e-4)
+            assert len(at_once) == count
+        assert by_machine_code(executable)

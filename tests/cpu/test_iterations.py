@@ -11,8 +11,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from polydevice.errors import InferenceError, InferTimeoutError
+from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.binding.iterations import CALLS, MOST_ITERATIONS, TAKEN_BYTES, Iterations
-from tests.cpu.loading import load
+from tests.cpu.loading import load, wait_for_settling
 from tests.cpu.machine_code import with_avx512
 from tests.cpu.models import build
 
@@ -91,6 +92,58 @@ def test_parts_along_any_axis_in_either_direction(core, called, axis, backwards)
         for found, right in zip(request.infer(feed).values(), expected(made, feed), strict=True):
             np.testing.assert_allclose(found, right, rtol=1e-5, atol=1e-5)
     assert called == [4, CALLS - 1, MOST_ITERATIONS + 2, 2 * MOST_ITERATIONS]
+
+
+def repeated(body, width):
+    """Runs a body that makes "next" of "h", of any number of rows, n times."""
+    body = helper.make_graph(
+        [*body[0], node("Identity", "given", "goes")], "body",
+        [info("number", WHOLE, []), info("given", B, []), info("h", F, None)],
+        [info("goes", B, []), info("next", F, None)],
+        [numpy_helper.from_array(array, name) for name, array in body[1].items()],
+    )  # fmt: skip
+    loop = helper.make_node("Loop", ["n", "", "h"], ["last"], body=body)
+    graph = helper.make_graph(
+        [loop], "g", [info("n", WHOLE, []), info("h", F, ["rows", width])], [info("last", F, None)]
+    )
+    imports = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=9).SerializeToString()
+
+
+def test_what_depends_on_sizes_alone_is_run_once_before(core, called):
+    """Rows turned around by an index that NumPy counts."""
+    nodes = [
+        node("Shape", "h", "shape", end=1), node("Squeeze", "shape", "rows"),
+        node("Sub", "rows one", "end"), node("Range", "end minus minus", "back"),
+        node("Gather", "h back", "next", axis=0),
+    ]  # fmt: skip
+    constants = {"one": np.array(1), "minus": np.array(-1)}
+    request, rng = load(core, repeated((nodes, constants), 5)).create_infer_request(), np.random
+    for rows in (4, 6, 7, 8, 9):  # the third is filled in
+        for count in (23, 24):
+            h = rng.default_rng(rows).standard_normal((rows, 5)).astype(np.float32)
+            found = request.infer({"n": np.array(count), "h": h})["last"]
+            np.testing.assert_array_equal(found, h[::-1] if count % 2 else h)
+    assert called == [22, 23] * 5
+
+
+def test_bodies_of_open_sizes_are_settled(core, called):
+    """A product in strips is not part of one call; the one for its own sizes is."""
+    rng = np.random.default_rng(5)
+    w = rng.standard_normal((96, 96)).astype(np.float32) / 8
+    nodes = [node("MatMul", "h w", "product"), node("Relu", "product", "next")]
+    made = repeated((nodes, {"w": w}), 96)
+    request = load(core, made).create_infer_request()
+    for rows in (40, 75, 130):  # the third is filled in
+        called.clear()
+        for number in range(settling.RUNS + 2):
+            h = rng.standard_normal((rows, 96)).astype(np.float32)
+            feed = {"n": np.array(12), "h": h}
+            found = request.infer(feed)["last"]
+            np.testing.assert_allclose(found, expected(made, feed)[0], rtol=1e-4, atol=1e-4)
+            if number >= settling.RUNS - 1:
+                wait_for_settling()
+    assert called == [11, 11]
 
 
 def counting(limit="limit"):

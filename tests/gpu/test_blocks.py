@@ -28,15 +28,16 @@ def test_blocks_that_are_large_enough_are_taken_again(opencl) -> None:
     budget = MemoryBudget(1 << 30, "a network")
     before = opencl.memory.bytes_allocated
     blocks = Blocks(opencl.memory, budget)
-    first, added = blocks.of([1000, 500])
-    assert added == 1500
-    again, added = blocks.of([700])
+    first = blocks.of([1000, 500])
+    assert opencl.memory.bytes_allocated - before == 1500
+    again = blocks.of([700])
     assert again == first[:1]
-    assert added == 0
-    other, added = blocks.of([1000, 600])
+    other = blocks.of([1000, 600])
     assert other[0] is first[0]
-    assert other[1].buffer.size_bytes == added == 750, "half as much again as before"
+    assert other[1].buffer.size_bytes == 750, "half as much again as before"
     assert opencl.memory.bytes_allocated - before == 1000 + 500 + 750
+    assert blocks.bytes_kept_by(first) == 500
+    assert blocks.bytes_kept_by(other) == 0, "the next plan would take them"
     del first, again
     gc.collect()
     assert opencl.memory.bytes_allocated - before == 1750, "nobody uses it, though it was the first"
@@ -48,12 +49,31 @@ def test_blocks_that_are_large_enough_are_taken_again(opencl) -> None:
     assert budget.used_bytes == 0
 
 
+def test_blocks_behind_one_that_grows_are_kept(opencl) -> None:
+    blocks = Blocks(opencl.memory)
+    first = blocks.of([100, 200, 300])
+    other = blocks.of([120, 190, 300])
+    assert [block.buffer.size_bytes for block in other] == [150, 200, 300]
+    assert other[1:] == first[1:]
+    assert blocks.of([150, 200, 200]) == other
+
+
+def test_what_the_network_may_not_use_is_not_asked_of_the_device(opencl, monkeypatch) -> None:
+    def allocate(size: int, name: str) -> None:
+        raise AssertionError(f"{name}: {size} bytes")
+
+    monkeypatch.setattr(opencl.memory, "allocate", allocate)
+    blocks = Blocks(opencl.memory, MemoryBudget(1000, "a network"))
+    with pytest.raises(DeviceMemoryError, match="a network"):
+        blocks.of([2000])
+
+
 def test_it_grows_by_what_is_needed_where_there_is_no_more(opencl) -> None:
     budget = MemoryBudget(2300, "a network")
     blocks = Blocks(opencl.memory, budget)
     blocks.of([1000])
-    (block,), added = blocks.of([2200])
-    assert block.buffer.size_bytes == added == 2200
+    (block,) = blocks.of([2200])
+    assert block.buffer.size_bytes == 2200
     blocks.clear()
     with pytest.raises(DeviceMemoryError, match="a network"):
         blocks.of([2400])

@@ -295,12 +295,14 @@ class RequestPlans:
         """Return the body of `op`, bound for all iterations; None where they may differ."""
         if None in shapes:
             return None
-        if self._rounds is None or self._rounds.shapes != shapes:
+        latest = self._rounds
+        if latest is None or latest.shapes != shapes or not latest.plan.is_final:
             plan = self.compiled.plan(shapes)
-            if not Rounds.suit(op, plan):
-                return None
-            self._rounds = Rounds(op, plan, shapes, self.context, self._workspace)
-        return self._rounds
+            if latest is None or latest.plan is not plan:
+                if not Rounds.suit(op, plan):
+                    return None
+                latest = self._rounds = Rounds(op, plan, shapes, self.context, self._workspace)
+        return latest
 
     def bound(self, shapes: Shapes) -> BoundPlan:
         """Return the bound plan for these input shapes."""

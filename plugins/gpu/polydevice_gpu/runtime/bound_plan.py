@@ -48,8 +48,8 @@ class BoundPlan(BoundSteps):
             DeviceMemoryError: the plan needs more than the network may use, or than there is.
         """
         contents = plan.contents
-        self._held, added = blocks.of(plan.arena.blocks)
-        self.held_bytes = BOUND_BYTES + added
+        self._memory_of_request = blocks
+        self._held = blocks.of(plan.arena.blocks)
         super().__init__(plan, [block.buffer for block in self._held], Backlog())
         self._inputs = {n: Transfer(v) for n, v in contents.inputs.items() if not v.on_host}
         self._outputs = {n: Transfer(v) for n, v in contents.outputs.items() if not v.on_host}
@@ -58,6 +58,11 @@ class BoundPlan(BoundSteps):
         self._on_host: OnHost = {}
         self._memory: GivenMemory | None = None  # which launches read and write
         self._recent: list[GivenMemory] = []
+
+    @property
+    def held_bytes(self) -> int:
+        """How much memory is free when nobody uses this any longer."""
+        return BOUND_BYTES + self._memory_of_request.bytes_kept_by(self._held)
 
     @property
     def uses_host(self) -> bool:

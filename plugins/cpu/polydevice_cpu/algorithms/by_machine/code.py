@@ -53,6 +53,7 @@ class Code(NamedTuple):
         pointers: (number, what it points to): places in the numbers.
         size: how many calls there are; each may be shared by threads.
         kept: what code reads besides.
+        threads: how many share a call.
     """
 
     numbers: array[int]
@@ -60,6 +61,7 @@ class Code(NamedTuple):
     pointers: tuple[tuple[int, int], ...]
     size: int
     kept: object = None
+    threads: int = 1
 
     @classmethod
     def of(cls, told: Sequence[Told], kept: object = None) -> Code:
@@ -80,7 +82,7 @@ class Code(NamedTuple):
         found, starts = _laid(found, told)
         pointers = [(calls + _PER_CALL * number + 1, at) for number, at in enumerate(starts)]
         pointers += (1, _PER_CALL), (_PER_CALL + _BLOCK - 1, calls)
-        return cls(found, tuple(starts), tuple(pointers), 1, kept)
+        return cls(found, tuple(starts), tuple(pointers), 1, kept, threads)
 
     def bound(self, addresses: Sequence[int]) -> CodeCall:
         """Return a call on memory at these addresses."""

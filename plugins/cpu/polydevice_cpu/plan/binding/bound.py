@@ -95,7 +95,8 @@ class BoundPlan:
         counts = [step.primitive.threads for step in primitives]
         # NumPy's steps may multiply with oneDNN's code, too.
         self._first_threads = counts[0] if counts else context.compiled.settings.threads
-        self._most_threads = max(counts, default=1)
+        shared = [step.code.threads for step in plan.steps if isinstance(step, CodeStep)]
+        self._most_threads = max((*counts, *shared), default=1)
         self._changes_threads = len(set(counts)) > 1
         self._stretches: list[list[Call]] | None = None
         self._without: AbstractSet[int] = frozenset()
@@ -184,6 +185,13 @@ class BoundPlan:
         self._compile()
         if self._most_threads > 1:
             return None
+        if self._lacks:
+            before = self._get_threads()
+            try:
+                self._run_once()
+            finally:
+                self._set_threads(before)
+        without = without | self.plan.once
         calls = [call for number, call in enumerate(self._calls) if number not in without]
         return calls if all(map(is_recorded, calls)) else None
 

@@ -41,6 +41,7 @@ class Rounds:
         self, op: Iteration, plan: Plan, shapes: Shapes, context: Context, workspace: Workspace
     ) -> None:
         self.shapes = shapes
+        self.plan = plan
         self._plans = [BoundPlan(plan, context, workspace) for _ in range(2)]
         self._results = [[np.empty(*result) for result in plan.results] for _ in range(2)]
         self._runs = [bound.run for bound in self._plans]

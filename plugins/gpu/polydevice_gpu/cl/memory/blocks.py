@@ -37,25 +37,27 @@ class Blocks:
         self._budget = budget
         self._blocks: list[Block] = []
 
-    def of(self, sizes: Sequence[int]) -> tuple[list[Block], int]:
-        """Return blocks of at least these sizes, and how many bytes had to be allocated.
+    def of(self, sizes: Sequence[int]) -> list[Block]:
+        """Return blocks of at least these sizes.
 
         Raises:
             DeviceMemoryError: they are more than the network may use, or than there is.
         """
         taken: list[Block] = []
-        added = 0
         for place, size in enumerate(sizes):
             block = self._blocks[place] if place < len(self._blocks) else None
             if block is None or block.buffer.size_bytes < size:
                 before = 0 if block is None else block.buffer.size_bytes
                 block = None  # what nobody else uses is free before more is allocated
-                del self._blocks[place:]
+                del self._blocks[place : place + 1]
                 block = self._grown(size, before)
-                self._blocks.append(block)
-                added += block.buffer.size_bytes
+                self._blocks.insert(place, block)
             taken.append(block)
-        return taken, added
+        return taken
+
+    def bytes_kept_by(self, taken: Sequence[Block]) -> int:
+        """Return how much of what was taken is free once a plan lets go: what has been replaced."""
+        return sum(block.buffer.size_bytes for block in taken if block not in self._blocks)
 
     def _grown(self, size: int, before: int) -> Block:
         """Allocate a block, larger than needed where plans have needed less before."""
@@ -65,10 +67,12 @@ class Blocks:
         return self._allocated(size)
 
     def _allocated(self, size: int) -> Block:
-        block = Block(self._memory.allocate(size, "arena"))
-        if self._budget is not None:
-            self._budget.hold(block, size, "the memory of a request")
-        return block
+        def allocate() -> Block:
+            return Block(self._memory.allocate(size, "arena"))
+
+        if self._budget is None:
+            return allocate()
+        return self._budget.allocated(size, "the memory of a request", allocate)
 
     def clear(self) -> None:
         """Let go of all; plans that are bound keep theirs."""
