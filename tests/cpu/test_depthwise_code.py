@@ -62,7 +62,7 @@ class Case:
     def __init__(self, seed, chain="nothing", **sizes):
         random = np.random.default_rng(seed)
         window = sizes.get("window") or tuple(map(int, random.integers(1, 8, 2)))
-        steps = tuple(map(int, random.integers(1, 4, 2)))
+        steps = sizes.get("steps") or tuple(map(int, random.integers(1, 4, 2)))
         pads = [tuple(int(random.integers(0, n)) for n in window) for _ in range(2)]
         pictures, channels = int(random.integers(1, 3)), int(random.integers(1, 100))
         channels = sizes.get("channels", channels)
@@ -94,7 +94,17 @@ class Case:
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("seed", range(40))
 def test_random_layers_within_their_memory(seed, side):
-    case = Case(seed)
+    check_within_memory(Case(seed), side)
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("steps", [(1, 8), (2, 12), (16, 16), (1, 40), (9, 127)])
+@pytest.mark.parametrize("window", [(1, 1), (1, 3), (3, 7), (7, 2)])
+def test_large_steps(window, steps, side):
+    check_within_memory(Case([*window, *steps], window=window, steps=steps), side)
+
+
+def check_within_memory(case, side):
     source, result = (
         guarded(side, 2 * size).view(BF16) for size in (case.x.size, case.wanted.size)
     )
@@ -191,6 +201,7 @@ OTHERS = {
     "a sum with another tensor": ({}, ("Add", ["d", "c"], ["e"], {})),
     "gaps in windows": ({"dilations": [2, 2], "pads": [2] * 4}, ("Relu", ["d"], ["e"], {})),
     "pads as wide as windows": ({"pads": [3, 0, 3, 0]}, ("Relu", ["d"], ["e"], {})),
+    "windows behind the picture": ({"pads": [0, 0, 0, 400]}, ("Relu", ["d"], ["e"], {})),
 }
 
 

@@ -45,7 +45,7 @@ def is_by_machine(builder: PlanBuilder, node: Node) -> bool:
         return False
     window = node.op.window(weights)
     is_dense = set(window.dilations) == {1}
-    return is_dense and layer.is_known(weights.static[3:], _pads(node)) and layer.is_there()
+    return is_dense and layer.is_known(_layer(node, ())) and layer.is_there()
 
 
 def _pads(node: Node) -> tuple[int, ...]:

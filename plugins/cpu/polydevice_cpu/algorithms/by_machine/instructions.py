@@ -50,8 +50,10 @@ class Instructions:
         self.text += bytes((0x48 | register >> 3 << 2 | base >> 3, opcode))
         self._operand(register, base, offset)
 
-    def _operand(self, register: int, base: int, offset: int | None) -> None:
-        is_far = offset is not None and offset > 127
+    def _operand(
+        self, register: int, base: int, offset: int | None, *, is_far: bool = False
+    ) -> None:
+        is_far = is_far or (offset is not None and offset > 127)
         mode = 0xC0 if offset is None else 0x80 if is_far else 0x40
         self.text.append(mode | (register & 7) << 3 | base & 7)
         if offset is not None:
@@ -152,6 +154,7 @@ class Instructions:
         times: int = 1,
         *,
         behind: int = 0,
+        offset_bytes: int | None = None,
         kind: int = 1,
         prefix: int = 0,
         is_memory: bool = True,
@@ -168,7 +171,9 @@ class Instructions:
             base: of an address; or a third vector, if `is_memory` is false.
             index: of the address.
             times: of the index.
-            behind: how many vectors behind this address; of single numbers, how many of these.
+            behind: how many vectors behind this address; of single numbers, how many of these. Up
+                to 127.
+            offset_bytes: how many bytes behind it, instead; not with an index.
             kind: of the opcode, as EVEX has it.
             prefix: the same.
             is_memory: whether there is an address.
@@ -176,7 +181,12 @@ class Instructions:
                 what is loaded, and stay elsewhere.
             is_one: whether there is one number in memory, for all elements.
             wide: whether elements are of 8 bytes.
+
+        Raises:
+            ValueError: it is too far behind the address.
         """
+        if not -128 <= behind <= 127:
+            raise ValueError(f"{behind} vectors behind an address are too far; use offset_bytes")
         high = base >> 4 if not is_memory else (0 if index is None else index) >> 3
         row = 0xF0 ^ (
             (register >> 3 & 1) << 7 | high << 6 | (base >> 3 & 1) << 5 | (register >> 4) << 4
@@ -187,11 +197,13 @@ class Instructions:
         self.text += bytes((0x62, row | kind, second, last, opcode))
         if not is_memory:
             self.text.append(0xC0 | (register & 7) << 3 | base & 7)
+        elif offset_bytes is not None:
+            self._operand(register, base, offset_bytes, is_far=True)
         elif index is None:
             self._operand(register, base, behind)
         else:
             place = (times.bit_length() - 1) << 6 | (index & 7) << 3 | base & 7
-            self.text += bytes((0x44 | (register & 7) << 3, place, behind))
+            self.text += struct.pack("<BBb", 0x44 | (register & 7) << 3, place, behind)
 
     def of_vectors(self, opcode: int, register: int, first: int, second: int) -> None:
         """Register = first and second."""

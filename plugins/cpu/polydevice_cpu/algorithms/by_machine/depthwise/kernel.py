@@ -396,9 +396,9 @@ def _append_products(code: Instructions, form: Form, vectors: int) -> None:
             if 0 <= place - position * form.across < form.wide
         ]
         for vector in range(vectors):
-            behind = place * vectors + vector
+            at = 4 * LANES * (place * vectors + vector)
             if len(readers) > 1:
-                code.vector(LOAD, element + vector, 0, R11, behind=behind)
+                code.vector(LOAD, element + vector, 0, R11, offset_bytes=at)
             for position, tap in readers:
                 sum_, weight = position * vectors + vector, weights[tap * vectors + vector]
                 if len(readers) > 1:
@@ -406,13 +406,13 @@ def _append_products(code: Instructions, form: Form, vectors: int) -> None:
                         0xB8, sum_, weight, element + vector, kind=2, prefix=1, is_memory=False
                     )
                 else:
-                    code.vector(0xB8, sum_, weight, R11, behind=behind, kind=2, prefix=1)
+                    code.vector(0xB8, sum_, weight, R11, offset_bytes=at, kind=2, prefix=1)
 
 
 def _append_stores(code: Instructions, form: Form, vectors: int, order: int) -> None:
     """Round to bfloat16, and store where the next tile begins behind."""
     if vectors == 2:
-        code.vector(LOAD, 31, 0, RDI, behind=4 * order)  # further than 127: bytes
+        code.vector(LOAD, 31, 0, RDI, offset_bytes=4 * order)
     for position in range(form.width):
         sum_ = position * vectors
         if vectors == 2:

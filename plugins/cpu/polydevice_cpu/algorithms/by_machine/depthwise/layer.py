@@ -60,10 +60,17 @@ def is_there() -> bool:
     return _function(Form(1, 1, 1, 1, has_pairs=True, has_half=False), ()) is not None
 
 
-def is_known(window: Shape, pads: Shape) -> bool:
-    """Whether there is code for such windows."""
-    return max(window) <= HIGHEST and all(
-        pad < size for pad, size in zip(pads, window, strict=True)
+def is_known(layer: Layer) -> bool:
+    """Whether there is code for such windows: small ones, of which each has a part of the picture.
+
+    What lies before or behind the picture is written as zeros, up to where the window ends.
+    """
+    axes = zip(
+        *(layer.window, layer.steps, layer.pads, layer.source[2:], layer.result[2:]), strict=True
+    )
+    return max(layer.window) <= HIGHEST and all(
+        pad < size and 0 <= (count - 1) * step < length + pad
+        for size, step, pad, length, count in axes
     )
 
 
