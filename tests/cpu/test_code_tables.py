@@ -230,6 +230,20 @@ def test_shares(side, threads, shape):
 
 
 @with_avx512
+@pytest.mark.parametrize("shape", [(1, 16384, 1), (1, 1024, 9), (1, 20000), (2, 8192, 1)])
+def test_threads_leave_a_row_that_one_of_them_computes_in_place(shape):
+    x = np.random.default_rng(3).normal(size=shape).astype(F)
+    want = shares_of(x, 1) if len(shape) == 3 else x / np.sqrt((x.astype(float) ** 2).sum())
+    for _ in range(40):
+        got = x.copy()
+        if len(shape) == 3:
+            assert shares.softmax(got, got, 4)
+        else:
+            norms.divide_by_norms(got, got, 0.0, 0.0, 4)
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=1e-37)
+
+
+@with_avx512
 def test_logarithms_of_sure_shares():
     """Of which one is nearly 1: sums of f32 tell its logarithm to 6e-8."""
     x = np.zeros((40, 2, 1), F)

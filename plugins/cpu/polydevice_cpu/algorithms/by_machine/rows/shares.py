@@ -250,8 +250,17 @@ def softmax(x: Array, result: Array, threads: int = 1, *, logarithm: bool = Fals
 
 
 def shares_work(shape: tuple[int, ...], threads: int) -> bool:
-    """Whether several threads compute so many elements."""
-    return threads > 1 and math.prod(shape) >= SHARED
+    """Whether several threads compute these rows, or blocks of columns.
+
+    One alone is nobody else's: whoever finds it taken would let the next one begin anew.
+    """
+    return threads > 1 and _items(shape) > 1 and math.prod(shape) >= SHARED
+
+
+def _items(shape: tuple[int, ...]) -> int:
+    """How many rows there are, or blocks of columns."""
+    before, _, behind = shape if len(shape) == 3 else (*shape, 1)
+    return before * -(-behind // LANES)
 
 
 def prepared(
@@ -259,8 +268,7 @@ def prepared(
 ) -> tuple[Any, bytes]:
     """Return the function and what it is told of such a source, but for both addresses."""
     before, length, behind = shape
-    blocks = -(-behind // LANES)
-    items = before * blocks
+    blocks, items = -(-behind // LANES), _items(shape)
     each = -(-items // (threads * PARTS)) if shares_work(shape, threads) else items
     told = _ARGUMENTS(0, 0, items, each, 0, length, behind, blocks, *_NUMBERS)
     if logarithm:
