@@ -45,6 +45,7 @@ from polydevice_cpu.algorithms.by_machine.recurrent.functions import AND, MAX_OF
 from polydevice_cpu.algorithms.by_machine.recurrent.loop import (
     BLOCK,
     HERE,
+    MORE,
     ITEM,
     NEXT,
     NUMBERS,
@@ -117,7 +118,25 @@ class _Digits(Loop):
         return bytes(self.text)
 
     def make_digits(self, item: int, least: float) -> None:
-        """Append what makes digits of the numbers that R10 points to, none of which is infinite."""
+        """Append what makes digits of the numbers that R10 points to."""
+        self.find_reach(least)
+        self.fill(_SCALED, LIMIT)
+        self.of_vectors(DIVIDE, _SCALED, _SCALED, _REACH)
+        self.with_constant(MUL, _REACH, _REACH, 1 / LIMIT)
+        self.vector(STORE, _REACH, 0, *self.rows(_FACTOR, R8, at_block=False)[item])
+
+        def write() -> None:
+            self.vector(LOAD, 1, 0, R10, R9, 1, mask=STATES)
+            self.of_vectors(MUL, 1, 1, _SCALED)
+            self.write_digits(1, item)
+
+        self.blocks(write, TERM_BLOCKS, TERM_MASK)
+
+    def find_reach(self, least: float) -> None:
+        """Append what finds the size of the largest number that R10 points to.
+
+        It refuses what is no number, or nearly infinite.
+        """
         self.fill(_REACH, least)
 
         def compare() -> None:
@@ -137,17 +156,6 @@ class _Digits(Loop):
         self.with_bits(0x66, 7, _REACH, huge)  # vpcmpgtd k7
         self.raw("c5f893c785c0")  # kmovw eax, k7; test eax, eax
         self.refusals.append(self.ahead("0f85"))  # jne
-        self.fill(_SCALED, LIMIT)
-        self.of_vectors(DIVIDE, _SCALED, _SCALED, _REACH)
-        self.with_constant(MUL, _REACH, _REACH, 1 / LIMIT)
-        self.vector(STORE, _REACH, 0, *self.rows(_FACTOR, R8, at_block=False)[item])
-
-        def write() -> None:
-            self.vector(LOAD, 1, 0, R10, R9, 1, mask=STATES)
-            self.of_vectors(MUL, 1, 1, _SCALED)
-            self.write_digits(1, item)
-
-        self.blocks(write, TERM_BLOCKS, TERM_MASK)
 
     def _take_larger(self) -> None:
         self.vector(*(MAX_OF_INTEGERS, _REACH, _REACH, 1), kind=2, prefix=1, is_memory=False)
@@ -224,12 +232,21 @@ class _DigitLoop(_Digits):
         super().__init__(form, _OF_LOOP)
 
     def begin_states(self) -> None:
-        """Append what makes digits of the first states, some of which may be larger than 1."""
+        """Append what makes digits of the first states, some of which may be larger than 1.
+
+        What the cell holds tells which numbers states become.
+        """
         for item in self.items:
-            self.load(R10, RSP, 1 + HERE)
-            for _ in range(item):
-                self.add(R10, RDX)
+            self._find_row(MORE, item)
+            self.find_reach(1)
+            self._find_row(HERE, item)
             self.make_digits(item, 1)
+
+    def _find_row(self, place: int, item: int) -> None:
+        """Append R10 = where what an item holds is kept."""
+        self.load(R10, RSP, 1 + place)
+        for _ in range(item):
+            self.add(R10, RDX)
 
     def copy_states(self) -> None:
         """Append what makes the next states, which are up to 1, the present ones."""
