@@ -31,7 +31,7 @@ def is_by_machine(builder: PlanBuilder, node: Node) -> bool:
     """Whether machine code may compute a convolution, so that it reads and writes bfloat16.
 
     oneDNN's code for that takes twice as long as the one in f32, for which what is read is written
-    in f32 and what is written is made bfloat16 again.
+    in f32 and what is written is made bfloat16 again. So do templates, whose sizes are not known.
     """
     settings = builder.settings
     if settings.heavy is not DataType.BF16 or settings.kept.has(node.layers):
@@ -77,7 +77,7 @@ def _emit(node: Node, builder: PlanBuilder, settled: Settled) -> Value | None:
     result = builder.new(Descriptor.channels_last(target.static, DataType.BF16))
     bias = np.zeros(source.static[1], np.float32) if settled.bias is None else settled.bias
     constants = [
-        builder.constant(builder.derived(each, "blocks of channels in bfloat16", layer.packed))
+        builder.constant(builder.derived(each, "blocks of channels", layer.packed))
         for each in (weights, bias)
     ]
     threads = openmp.thread_count()
