@@ -12,8 +12,13 @@ import numpy as np
 import pytest
 
 from polydevice_cpu.algorithms import suppression
-from polydevice_cpu.algorithms.by_machine import byte_table, greedy, regions, sampling
-from polydevice_cpu.algorithms.by_machine.recurrent import between
+from polydevice_cpu.algorithms.by_machine import (
+    between_iterations,
+    byte_table,
+    greedy,
+    regions,
+    sampling,
+)
 from polydevice_cpu.algorithms.by_machine.rows import best, norms, scattered, shares, short_rows
 from polydevice_cpu.algorithms.by_machine.rows import sums as row_sums
 from polydevice_cpu.algorithms.by_machine.rows import taken as rows_taken
@@ -30,10 +35,10 @@ TABLES = {
     "first": (best, "_FIRST"),
     "row sums": (row_sums, "_SUM"),
     "rows taken": (rows_taken, "_TAKE"),
-    "parts that a loop moves": (between, "_MOVE"),
-    "a counter": (between, "_COUNT"),
-    "a counter of 4 bytes": (between, "_COUNT_NARROW"),
-    "a condition": (between, "_HOLDS"),
+    "parts that a loop moves": (between_iterations, "_MOVE"),
+    "a counter": (between_iterations, "_COUNT"),
+    "a counter of 4 bytes": (between_iterations, "_COUNT_NARROW"),
+    "a condition": (between_iterations, "_HOLDS"),
     "what a result begins with": (scattered, "_COPY"),
     "greedy": (greedy, "_KEEP"),
     "norms": (norms, "_NORMS"),

@@ -8,8 +8,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from polydevice.dtype import ElementType
 from polydevice_cpu.algorithms.by_machine.recurrent import digits
-from polydevice_cpu.lowering import recurrent as lowering
-from polydevice_cpu.lowering.recurrent_by_machine import digits as lowered
+from polydevice_cpu.lowering.recurrent import digits as lowered
+from polydevice_cpu.lowering.recurrent import primitives as lowering
 from polydevice_cpu.passes.integers import compressed_recurrent as compressing
 from polydevice_cpu.processor import has_int8
 from tests.cpu.machine_code import missing_avx512

@@ -291,7 +291,7 @@ def test_two_requests_at_once(core, called):
 
 def test_a_long_loop_ends_in_time(core, called):
     """Whether it may go on is asked between calls of some iterations."""
-    request = load(core, scan(0), INFER_TIMEOUT_MS=20).create_infer_request()
+    request = load(core, scan(0), INFER_TIMEOUT_MS=150).create_infer_request()
     few, many = (np.ones((count, 1, 2), np.float32) for count in (10, 1 << 19))
     h = np.zeros((1, 2), np.float32)
     for _ in range(2):

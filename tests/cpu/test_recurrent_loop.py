@@ -13,7 +13,7 @@ from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.algorithms.by_machine.recurrent.functions import Activation
 from polydevice_cpu.algorithms.by_machine.recurrent.loop import MOST_ITEMS, Form
 from polydevice_cpu.algorithms.by_machine.recurrent.steps import Layer, steps
-from polydevice_cpu.lowering import recurrent
+from polydevice_cpu.lowering.recurrent import primitives
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.processor import has_bf16
 from tests.cpu.loading import asked_from_now, load, wait_for_settling
@@ -142,13 +142,13 @@ def test_what_is_new_of_a_layer_with_other_sizes_is_not_planned(core, monkeypatc
     for steps_ in (5, 6, 7):
         check(request, model, inputs(steps_, 2))
     planned = []
-    emit = recurrent.emit_loop
+    emit = primitives.emit_loop
 
     def noted(*given, **more):
         planned.append(given)
         return emit(*given, **more)
 
-    monkeypatch.setattr(recurrent, "emit_loop", noted)
+    monkeypatch.setattr(primitives, "emit_loop", noted)
     asked = asked_from_now(monkeypatch)
     for steps_ in (9, 11, 30):
         check(request, model, inputs(steps_, 3))

@@ -20,7 +20,7 @@ from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitives import reorder
 from polydevice_cpu.plan.array_steps.small import copying, with_code
-from polydevice_cpu.plan.in_order import in_order
+from polydevice_cpu.plan.channels_last import as_channels_last
 from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep
 from polydevice_cpu.plan.value import Value
 
@@ -80,7 +80,7 @@ def _written(
 ) -> bool:
     source, (target,) = node.inputs[0], node.outputs
     assert target.shape is not None
-    seen = in_order(node, [builder.value(source)])
+    seen = as_channels_last(node, [builder.value(source)])
     shape = target.shape.static
     result = builder.new_dense(shape if seen is None else seen.shape, target.element_type.dtype)
     value = builder.array_value(source) if seen is None else seen.inputs[0]

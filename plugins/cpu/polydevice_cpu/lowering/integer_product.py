@@ -12,7 +12,7 @@ from polydevice.ops.convolution import Convolution, ConvolutionBackpropData, Con
 from polydevice.ops.matmul import MatMul
 from polydevice.rewrites.integers.integer_product import IntegerProduct
 from polydevice_cpu.lower import lowers
-from polydevice_cpu.lowering.convolution import beside, by_rows, end_padding, two_axes
+from polydevice_cpu.lowering.convolution.primitives import beside, by_rows, end_padding, two_axes
 from polydevice_cpu.lowering.integers import lower_in_float
 from polydevice_cpu.lowering.matmul import matrix, retyped, rows_together
 from polydevice_cpu.onednn.attributes import Attributes, Binary, PostOp, Quantisation

@@ -21,9 +21,9 @@ from polydevice_cpu.onednn.primitives import convolution, matmul
 from polydevice_cpu.plan.building.pending import Flow, Packed, Pending
 from polydevice_cpu.plan.building.sight import Flat, Positions
 from polydevice_cpu.plan.holding import hold_seen
+from polydevice_cpu.plan.result_types import result_type
 from polydevice_cpu.plan.step import PrimitiveStep
 from polydevice_cpu.plan.value import Value
-from polydevice_cpu.plan.wide import written
 
 if TYPE_CHECKING:
     from polydevice.node import Node
@@ -79,7 +79,7 @@ def _hold(
     candidates = [as_it_is, dense]
     key = (node.name, "matmul")
     known = builder.decisions.assumed(key)
-    result = Descriptor.dense(shape, written(builder, node, heavy))
+    result = Descriptor.dense(shape, result_type(builder, node, heavy))
     order: Sequence[int] = (0, 1)
     if known is not None:
         assert isinstance(known, int)
@@ -187,7 +187,7 @@ def _flat(
     matrix_ = weights.reshape(weights.shape[-2:])
     columns = shape[-1]
     source = Descriptor.dense(flat.sizes(left.shape), heavy)
-    result = Descriptor.dense(flat.sizes(shape), written(builder, node, heavy))
+    result = Descriptor.dense(flat.sizes(shape), result_type(builder, node, heavy))
 
     def make(post_ops: Sequence[PostOp], bias: bool) -> Primitive | None:
         made = matmul(
@@ -218,7 +218,7 @@ def _convolve(
     view = Positions(left.shape, shape)
     matrix_ = weights.reshape(weights.shape[-2:])
     flat = Descriptor.dense(view.sizes(left.shape), heavy)
-    product = Descriptor.dense(view.sizes(shape), written(builder, node, heavy))
+    product = Descriptor.dense(view.sizes(shape), result_type(builder, node, heavy))
     plain = matmul(flat, Descriptor.any(matrix_.shape, heavy), None, product, Attributes())
     if plain is None or plain.implementation.endswith(TILES):
         return False

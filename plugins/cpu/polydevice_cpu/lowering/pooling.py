@@ -11,7 +11,7 @@ from polydevice.dtype import Array, ElementType
 from polydevice.ops.pooling import AvgPool, MaxPool, MaxPoolWithIndices, Pool
 from polydevice.symbolic_size import is_symbolic
 from polydevice_cpu.lower import lowers
-from polydevice_cpu.lowering.convolution import end_padding
+from polydevice_cpu.lowering.convolution.primitives import end_padding
 from polydevice_cpu.onednn.attributes import Attributes, Binary, PostOp
 from polydevice_cpu.onednn.constants import Algorithm, Arg, Query
 from polydevice_cpu.onednn.descriptor import Descriptor

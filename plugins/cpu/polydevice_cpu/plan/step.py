@@ -101,7 +101,8 @@ class Block(NamedTuple):
 
     Attributes:
         read: the part of the source.
-        place: where it lies in what the primitive reads; zeros (of bytes, the zero point) are around it.
+        place: where it lies in what the primitive reads; around it are zeros, of bytes the zero
+            point.
         write: the part of the result, and of what else is read of its size.
         operands: how a copy of that lies, by index on execution.
         sums: whether the primitive reads what the result has held.

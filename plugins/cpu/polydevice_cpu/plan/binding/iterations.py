@@ -14,7 +14,7 @@ import numpy as np
 from polydevice.bounds import current_bounds
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import CALL, Calls, calls_at
-from polydevice_cpu.algorithms.by_machine.recurrent import between
+from polydevice_cpu.algorithms.by_machine import between_iterations
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.plan.binding.bound import BoundPlan
@@ -88,7 +88,7 @@ class Iterations:
                 where there always is.
         """
         self._bodies, self._own, self._taken, self._number = bodies, own, taken, number
-        moves = [between.move(0, address_of(to), to.nbytes, (0, 0)) for to in own]
+        moves = [between_iterations.move(0, address_of(to), to.nbytes, (0, 0)) for to in own]
         self._in = [_numbers(told) for _, told in moves]
         self._kept: list[Array] = [*self._in]
         self._out: list[list[Array]] = []
@@ -96,13 +96,16 @@ class Iterations:
         self._may_end = conditions is not None
         for turn, (_, calls) in enumerate(bodies):
             results = taken[turn]
-            gives = [between.move(address_of(x), 0, x.nbytes, (0, 2 * x.nbytes)) for x in results]
+            gives = [
+                between_iterations.move(address_of(x), 0, x.nbytes, (0, 2 * x.nbytes))
+                for x in results
+            ]
             self._out.append([_numbers(told) for _, told in gives])
             behind = []
             if number is not None:
-                behind.append(between.count(address_of(number), number.itemsize))
+                behind.append(between_iterations.count(address_of(number), number.itemsize))
             if conditions is not None:
-                behind.append(between.holds(address_of(conditions[turn])))
+                behind.append(between_iterations.holds(address_of(conditions[turn])))
             rest = [_numbers(told) for _, told in behind]
             self._kept += [*self._out[-1], *rest]
             one = [
@@ -197,7 +200,7 @@ class Iterations:
             done -= left >> 32  # up to the call that did not return 0
             turn, number = divmod(done, each)
             status = left & 0xFFFFFFFF
-            if status == between.ENDED:
+            if status == between_iterations.ENDED:
                 return turn + 1, False
             bound, calls = self._bodies[(iteration + turn) & 1]
             bound.go_on(calls[number - self._before], status)

@@ -34,7 +34,7 @@ from polydevice_cpu.plan.building.pending import Pending
 from polydevice_cpu.plan.building.sizes import Needed, Sized
 from polydevice_cpu.plan.building.weights import WeightStore, constant_value, pack
 from polydevice_cpu.plan.building.worth import threads_worth
-from polydevice_cpu.plan.in_order import in_order
+from polydevice_cpu.plan.channels_last import as_channels_last
 from polydevice_cpu.plan.plan import PlanParts
 from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step, TailStep
 from polydevice_cpu.plan.value import Kind, Storage, UnpackedValue, Value
@@ -416,7 +416,7 @@ class PlanBuilder:
         self._lower_with_numpy(node)
 
     def _lower_with_numpy(self, node: Node) -> None:
-        seen = in_order(node, [self.value(port) for port in node.inputs])
+        seen = as_channels_last(node, [self.value(port) for port in node.inputs])
         outputs, looks = [], []
         for port in node.outputs:
             assert port.shape is not None

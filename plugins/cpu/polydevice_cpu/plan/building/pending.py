@@ -20,7 +20,7 @@ from polydevice_cpu.plan.building.chain import POST_OPS_LIMIT, is_slow_in_rows, 
 from polydevice_cpu.plan.building.decisions import Decisions, Unlike
 from polydevice_cpu.plan.building.integers import Levels
 from polydevice_cpu.plan.building.sight import AS_IS, Sight
-from polydevice_cpu.plan.links import Instead, Settled
+from polydevice_cpu.plan.replacement import Fused, Replacement
 from polydevice_cpu.plan.step import PrimitiveStep, Sum
 from polydevice_cpu.plan.value import Value
 from polydevice_cpu.proof.claim import Claim, Link
@@ -135,7 +135,7 @@ class Pending:
         basis: Basis | None = None,
         narrow: Narrow | None = None,
         by_rows: bool = False,
-        instead: Instead | None = None,
+        replacement: Replacement | None = None,
     ) -> None:
         """Hold back a primitive.
 
@@ -158,7 +158,7 @@ class Pending:
             basis: of a primitive on integers.
             narrow: makes it with a result of 8-bit integers.
             by_rows: its code goes through short rows of channels, see `is_slow_in_rows`.
-            instead: what takes the primitive's place in the end.
+            replacement: what takes the primitive's place in the end.
         """
         self.node = node
         self.types = [node.type]
@@ -179,7 +179,7 @@ class Pending:
         self._basis = basis
         self._narrow = narrow
         self._by_rows = by_rows
-        self._instead = instead
+        self._replacement = replacement
         self._primitive = primitive
         self._origin = node.name
         layout = primitive.dst if primitive is not None else dst
@@ -431,11 +431,11 @@ class Pending:
         types, layers = "+".join(self.types), tuple(self.layers)
         for layer, reason in self.refused.items():
             builder.refuse(layer, reason)
-        if self._instead is not None:
+        if self._replacement is not None:
             given = self._arguments.get(Arg.BIAS)
             bias = given.array.reshape(-1) if isinstance(given, Packed) else None
-            settled = Settled(self.node.name, types, layers, tuple(self._post_ops), bias)
-            other = self._instead(builder, settled)
+            fused = Fused(self.node.name, types, layers, tuple(self._post_ops), bias)
+            other = self._replacement(builder, fused)
             if other is not None:
                 return other
         arguments: dict[int, Value] = {}

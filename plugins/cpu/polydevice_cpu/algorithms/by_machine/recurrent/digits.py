@@ -45,8 +45,8 @@ from polydevice_cpu.algorithms.by_machine.recurrent.functions import AND, MAX_OF
 from polydevice_cpu.algorithms.by_machine.recurrent.loop import (
     BLOCK,
     HERE,
-    MORE,
     ITEM,
+    MORE,
     NEXT,
     NUMBERS,
     PAIRS,

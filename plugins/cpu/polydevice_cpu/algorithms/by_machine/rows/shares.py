@@ -267,7 +267,7 @@ def prepared(
     shape: tuple[int, ...], threads: int = 1, *, logarithm: bool = False
 ) -> tuple[Any, bytes]:
     """Return the function and what it is told of such a source, but for both addresses."""
-    before, length, behind = shape
+    _, length, behind = shape
     blocks, items = -(-behind // LANES), _items(shape)
     each = -(-items // (threads * PARTS)) if shares_work(shape, threads) else items
     told = _ARGUMENTS(0, 0, items, each, 0, length, behind, blocks, *_NUMBERS)

@@ -8,7 +8,7 @@ from polydevice_cpu.onednn.attributes import Attributes, Binary, PostOp, Prelu, 
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType
 from polydevice_cpu.onednn.descriptor import Descriptor, is_open
 from polydevice_cpu.onednn.primitive import Argument, SymbolicPrimitive
-from polydevice_cpu.plan.links import Link, link_of
+from polydevice_cpu.plan.post_ops import Link, link_of
 
 ONE_SLOPE_PER_CHANNEL, _SUMS = Prelu(2), (Sum(), Sum(1.0, DataType.F32))
 

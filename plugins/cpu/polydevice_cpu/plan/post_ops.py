@@ -1,19 +1,12 @@
-"""Functions that follow a primitive, as machine code computes them, and what takes their place."""
+"""Post-operations of a primitive that machine code computes, too."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from polydevice.dtype import Array
 from polydevice_cpu.algorithms.by_machine.windows.tiles import LONGEST, Function
 from polydevice_cpu.onednn.attributes import Eltwise, PostOp
 from polydevice_cpu.onednn.constants import Algorithm
-from polydevice_cpu.plan.value import Value
-
-if TYPE_CHECKING:
-    from polydevice_cpu.plan.building.builder import PlanBuilder
 
 Link = tuple[Function, float, float]
 """A function and its two numbers."""
@@ -44,26 +37,3 @@ def links_of(post_ops: Sequence[PostOp]) -> tuple[Link, ...] | None:
     """Return functions of one number each; None where there is no code for one."""
     found = tuple(link for link in map(link_of, post_ops) if link is not None)
     return found if len(found) == len(post_ops) <= LONGEST else None
-
-
-@dataclass(frozen=True)
-class Settled:
-    """A primitive that nothing more is fused into.
-
-    Attributes:
-        name: of the last layer.
-        type: of all of them.
-        layers: names of all, in order; empty for one.
-        post_ops: what follows it.
-        bias: of each channel.
-    """
-
-    name: str
-    type: str
-    layers: tuple[str, ...]
-    post_ops: tuple[PostOp, ...]
-    bias: Array | None
-
-
-Instead = Callable[["PlanBuilder", Settled], "Value | None"]
-"""Emits another step instead of the primitive, and returns its result; None where it cannot."""

@@ -18,7 +18,8 @@ from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.constants import DataType
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.plan.binding.context import Context
-from polydevice_cpu.plan.links import Instead, Link, Settled, links_of
+from polydevice_cpu.plan.post_ops import Link, links_of
+from polydevice_cpu.plan.replacement import Fused, Replacement
 from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, ByMachine, Compute
 from polydevice_cpu.plan.value import Value
 
@@ -55,14 +56,14 @@ def _pads(node: Node) -> tuple[int, ...]:
     return tuple(window.pads(source.static[2:])[0])
 
 
-def instead(builder: PlanBuilder, node: Node) -> Instead | None:
+def replacement(builder: PlanBuilder, node: Node) -> Replacement | None:
     """What takes the place of oneDNN's primitive, and of what was fused into it; None for none."""
     return partial(_emit, node) if is_by_machine(builder, node) else None
 
 
-def _emit(node: Node, builder: PlanBuilder, settled: Settled) -> Value | None:
+def _emit(node: Node, builder: PlanBuilder, fused: Fused) -> Value | None:
     """Emit the step; None where there is no code for a function that was fused."""
-    links = links_of(settled.post_ops)
+    links = links_of(fused.post_ops)
     if links is None:
         return None
     source, target = node.inputs[0].shape, node.output.shape
@@ -75,17 +76,17 @@ def _emit(node: Node, builder: PlanBuilder, settled: Settled) -> Value | None:
         builder.value(node.inputs[0]), Descriptor.channels_last(source.static, DataType.BF16)
     )
     result = builder.new(Descriptor.channels_last(target.static, DataType.BF16))
-    bias = np.zeros(source.static[1], np.float32) if settled.bias is None else settled.bias
+    bias = np.zeros(source.static[1], np.float32) if fused.bias is None else fused.bias
     constants = [
         builder.constant(builder.derived(each, "blocks of channels", layer.packed))
         for each in (weights, bias)
     ]
     threads = openmp.thread_count()
     step = ArrayStep(
-        *(settled.name, settled.type, partial(_start, made, threads)),
+        *(fused.name, fused.type, partial(_start, made, threads)),
         *([read, *constants], [result], MACHINE_CODE),
         writes=True,
-        layers=settled.layers,
+        layers=fused.layers,
     )
     builder.emit(step)
     return result

@@ -14,8 +14,8 @@ from polydevice_cpu.algorithms.by_machine.recurrent import digits
 from polydevice_cpu.algorithms.by_machine.recurrent.steps import Layer
 from polydevice_cpu.algorithms.by_machine.rows import shares
 from polydevice_cpu.implement import run
-from polydevice_cpu.lowering.recurrent_by_machine.loop import layer_of
-from polydevice_cpu.lowering.recurrent_by_machine.views import (
+from polydevice_cpu.lowering.recurrent.loop import layer_of
+from polydevice_cpu.lowering.recurrent.views import (
     hidden_view,
     last_view,
     state_view,

@@ -13,9 +13,9 @@ from polydevice.node import FLOAT_REASON
 from polydevice.ops import recurrent as ops
 from polydevice.symbolic_size import UntraceableError, is_symbolic
 from polydevice_cpu.lower import lowers
-from polydevice_cpu.lowering.recurrent_by_machine.digits import MOST_ITEMS, emit_digits
-from polydevice_cpu.lowering.recurrent_by_machine.loop import emit_loop
-from polydevice_cpu.lowering.recurrent_by_machine.views import (
+from polydevice_cpu.lowering.recurrent.digits import MOST_ITEMS, emit_digits
+from polydevice_cpu.lowering.recurrent.loop import emit_loop
+from polydevice_cpu.lowering.recurrent.views import (
     hidden_view,
     last_view,
     of_direction,

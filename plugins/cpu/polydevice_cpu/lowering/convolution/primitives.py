@@ -21,6 +21,7 @@ from polydevice.ops.window import Window
 from polydevice.shape import bounds
 from polydevice.symbolic_size import is_symbolic
 from polydevice_cpu.lower import lowers
+from polydevice_cpu.lowering.convolution.depthwise import is_by_machine, replacement
 from polydevice_cpu.onednn.attributes import Attributes, Binary, PostOp
 from polydevice_cpu.onednn.constants import Arg, DataType, Query
 from polydevice_cpu.onednn.descriptor import Descriptor
@@ -29,10 +30,9 @@ from polydevice_cpu.onednn.primitives import convolution, deconvolution, matmul
 from polydevice_cpu.plan.building.column import Order, as_is, orders, sight, turned
 from polydevice_cpu.plan.building.pending import Flow, Make, Packed, Pending
 from polydevice_cpu.plan.building.sight import Merged, Rows
-from polydevice_cpu.plan.depthwise import instead, is_by_machine
 from polydevice_cpu.plan.holding import hold_seen
-from polydevice_cpu.plan.links import Instead
-from polydevice_cpu.plan.wide import READERS, is_read_wide
+from polydevice_cpu.plan.replacement import Replacement
+from polydevice_cpu.plan.result_types import READERS, is_read_in_f32
 
 if TYPE_CHECKING:
     from polydevice.node import Node
@@ -97,7 +97,7 @@ def _convolve(builder: PlanBuilder, node: Node, weights: Flow | Packed, order: O
             return None
         return made
 
-    return _hold(builder, node, make, weights, order, last, by_machine=instead(builder, node))
+    return _hold(builder, node, make, weights, order, last, by_machine=replacement(builder, node))
 
 
 def two_axes(
@@ -310,7 +310,7 @@ def _hold(
     order: Order,
     layouts: tuple[Descriptor, Descriptor],
     window: str = "",
-    by_machine: Instead | None = None,
+    by_machine: Replacement | None = None,
 ) -> bool:
     last = layouts[1]
     key = (node.name, "convolution", order is turned)
@@ -336,7 +336,7 @@ def _hold(
         bias_shape=(1, last.shape[1], *[1] * (rank - 2)),
         sight=sight(order),
         window=window,
-        instead=by_machine,
+        replacement=by_machine,
     )
     builder.hold(node.outputs[0], pending)
     return True
@@ -386,7 +386,7 @@ def _channels_last(builder: PlanBuilder, node: Node, order: Order) -> tuple[Desc
     heavy = _element_type(builder, node)
     shapes = (node.inputs[0].shape, node.outputs[0].shape)
     source, result = (order(shape.static) for shape in shapes if shape is not None)
-    is_wide = type(node.op) is Convolution and is_read_wide(builder, node, _READERS)
+    is_wide = type(node.op) is Convolution and is_read_in_f32(builder, node, _READERS)
     made = DataType.F32 if is_wide else heavy
     return Descriptor.channels_last(source, heavy), Descriptor.channels_last(result, made)
 

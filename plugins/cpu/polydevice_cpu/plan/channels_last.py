@@ -22,7 +22,7 @@ _IMAGE = (3, 4, 5)
 """Axes of images of one to three."""
 
 
-class InOrder(NamedTuple):
+class ChannelsLast(NamedTuple):
     """What a step reads, and how its result is to be seen.
 
     Attributes:
@@ -36,7 +36,7 @@ class InOrder(NamedTuple):
     strides: tuple[int, ...]
 
 
-def in_order(node: Node, values: Sequence[Value]) -> InOrder | None:
+def as_channels_last(node: Node, values: Sequence[Value]) -> ChannelsLast | None:
     """Return how a node computes on what all has its channels last; None where it does not.
 
     Args:
@@ -63,4 +63,4 @@ def in_order(node: Node, values: Sequence[Value]) -> InOrder | None:
             are_turned = True
         else:
             return None
-    return InOrder(inputs, moved, strides) if are_turned else None
+    return ChannelsLast(inputs, moved, strides) if are_turned else None

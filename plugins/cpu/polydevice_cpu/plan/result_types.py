@@ -27,7 +27,7 @@ READERS: dict[type[Op], Reads] = {
 }
 
 
-def is_read_wide(
+def is_read_in_f32(
     builder: PlanBuilder, node: Node, readers: Mapping[type[Op], Reads] = READERS
 ) -> bool:
     """Whether what is computed in f32 alone reads the result, behind functions that may be fused.
@@ -52,6 +52,6 @@ def is_read_wide(
     return readers[type(reader.op)](builder, reader)
 
 
-def written(builder: PlanBuilder, node: Node, heavy: DataType) -> DataType:
+def result_type(builder: PlanBuilder, node: Node, heavy: DataType) -> DataType:
     """The type of a product's result."""
-    return DataType.F32 if is_read_wide(builder, node) else heavy
+    return DataType.F32 if is_read_in_f32(builder, node) else heavy

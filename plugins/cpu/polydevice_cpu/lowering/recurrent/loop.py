@@ -21,7 +21,7 @@ from polydevice_cpu.algorithms.by_machine.recurrent.steps import (
     whole_rows,
 )
 from polydevice_cpu.algorithms.by_machine.rows import shares
-from polydevice_cpu.lowering.recurrent_by_machine.views import (
+from polydevice_cpu.lowering.recurrent.views import (
     hidden_view,
     last_view,
     state_view,

@@ -1,1 +1,0 @@
-"""What recurrent layers are lowered to where machine code computes their steps."""
