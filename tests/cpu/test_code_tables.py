@@ -15,6 +15,7 @@ from polydevice_cpu.algorithms import suppression
 from polydevice_cpu.algorithms.by_machine import (
     between_iterations,
     byte_table,
+    code,
     greedy,
     regions,
     sampling,
@@ -22,6 +23,7 @@ from polydevice_cpu.algorithms.by_machine import (
 from polydevice_cpu.algorithms.by_machine.rows import best, norms, scattered, shares, short_rows
 from polydevice_cpu.algorithms.by_machine.rows import sums as row_sums
 from polydevice_cpu.algorithms.by_machine.rows import taken as rows_taken
+from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.ops import grid_sample
 from tests.cpu.loading import load
 from tests.cpu.machine_code import missing_avx512, needs, with_avx2, with_avx512
@@ -45,6 +47,9 @@ TABLES = {
     "regions": (regions, "_SUMS"),
     "sampling": (sampling, "_SAMPLE"),
     "short rows": (short_rows, "_EXTREMES"),
+    "threads that share calls": (code, "_SHARE"),
+    "threads that claim calls": (code, "_CLAIM"),
+    "threads in one call": (code, "_TOGETHER"),
     "shares of rows": (shares, "_ROWS"),
     "shares of columns": (shares, "_COLUMNS"),
     "logarithms of shares": (shares, "_LOGARITHMS"),
@@ -201,6 +206,15 @@ def test_extremes_of_a_network(core, kind, length):
         assert np.isnan(got).sum() == 1
 
 
+def run(made, *arrays):
+    """Call code twice, which begins anew each time."""
+    before = arrays[0].copy()
+    call = made.bound([address_of(array) for array in arrays])
+    assert call() == 0
+    arrays[0][...] = before
+    assert call() == 0
+
+
 def shares_of(x, axis):
     """SoftMax in f64."""
     terms = np.exp(x.astype(float) - x.max(axis, keepdims=True))
@@ -222,15 +236,15 @@ def test_shares(side, threads, shape):
     size = int(np.prod(shape))
     x, got = (guarded(side, 4 * size).view(F).reshape(shape) for _ in range(2))
     x[...] = rng.normal(0, rng.choice([1, 30]), shape)
-    assert shares.softmax(x, got, threads)
+    run(shares.code(shape, threads), x, got)
     np.testing.assert_allclose(got, shares_of(x, 1), rtol=1e-5, atol=1e-37)
     if shape[2] == 1:
         logarithms = np.empty_like(x)
-        assert shares.softmax(x, logarithms, threads, logarithm=True)
+        run(shares.code(shape, threads, logarithm=True), x, logarithms)
         want = x - x.max(1, keepdims=True).astype(float)
         want -= np.log(np.exp(want).sum(1, keepdims=True))
         np.testing.assert_allclose(logarithms, want, rtol=3e-7, atol=1e-7)
-    assert shares.softmax(x, x, threads)
+    run(shares.code(shape, threads), x, x)
     np.testing.assert_array_equal(x, got)
 
 
@@ -239,12 +253,12 @@ def test_shares(side, threads, shape):
 def test_threads_leave_a_row_that_one_of_them_computes_in_place(shape):
     x = np.random.default_rng(3).normal(size=shape).astype(F)
     want = shares_of(x, 1) if len(shape) == 3 else x / np.sqrt((x.astype(float) ** 2).sum())
+    is_share, got = len(shape) == 3, np.empty_like(x)
+    made = shares.code(shape, 4) if is_share else norms.code(shape, 0.0, 0.0, 4)
+    call = made.bound([address_of(got), address_of(got)])
     for _ in range(40):
-        got = x.copy()
-        if len(shape) == 3:
-            assert shares.softmax(got, got, 4)
-        else:
-            norms.divide_by_norms(got, got, 0.0, 0.0, 4)
+        got[...] = x
+        assert call() == 0
         np.testing.assert_allclose(got, want, rtol=2e-5, atol=1e-37)
 
 
@@ -444,7 +458,7 @@ def test_norms(side, threads, shape):
     x[...] = rng.normal(0, 3, shape)
     x[-1] = 0
     for added, least in ((1e-6, 0), (0, 1e-6), (0.5, 0), (0, 90)):
-        norms.divide_by_norms(x, got, added, least, threads)
+        run(norms.code(shape, added, least, threads), x, got)
         total = np.maximum(np.square(x.astype(float)).sum(1, keepdims=True) + added, least)
         np.testing.assert_allclose(got, x / np.sqrt(total), rtol=1e-5)
     x[0, 0] = np.nan

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from polydevice.network.kept_layers import KEEP_F32
-from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.algorithms.by_machine.depthwise import layer
 from polydevice_cpu.algorithms.by_machine.depthwise.layer import Layer
 from polydevice_cpu.algorithms.by_machine.windows.tiles import Function
@@ -109,8 +108,8 @@ def check_within_memory(case, side):
         guarded(side, 2 * size).view(BF16) for size in (case.x.size, case.wanted.size)
     )
     source[:] = case.x.reshape(-1)
-    told = layer.prepared(case.layer)
-    call = Code.of([told]).bound([address_of(each) for each in (source, *case.packed, result)])
+    arrays = source, *case.packed, result
+    call = layer.code(case.layer).bound([address_of(each) for each in arrays])
     for _ in range(2):  # the second begins anew
         result[:] = np.nan
         assert call() == 0
@@ -122,7 +121,8 @@ def check_within_memory(case, side):
 def test_functions_behind_whole_and_half_blocks(chain, channels):
     case = Case([channels, len(chain)], chain, channels=channels)
     result = np.full(case.wanted.shape, np.nan, BF16)
-    layer.compute(case.layer, case.x, *case.packed, result, 1)
+    arrays = case.x, *case.packed, result
+    assert layer.code(case.layer).bound([address_of(each) for each in arrays])() == 0
     case.check(result)
 
 
@@ -132,8 +132,11 @@ def test_threads_share_parts(width, threads):
     """Wide pictures are cut into bands of columns, and for threads into bands of rows."""
     case = Case([width, threads], window=(3, 1) if width == 1 else (5, 2), width=width)
     result = np.full(case.wanted.shape, np.nan, BF16)
-    for _ in range(2):
-        layer.compute(case.layer, case.x, *case.packed, result, threads)
+    arrays = case.x, *case.packed, result
+    call = layer.code(case.layer, threads).bound([address_of(each) for each in arrays])
+    for _ in range(3):  # each begins anew
+        result[...] = np.nan
+        assert call() == 0
         case.check(result)
 
 

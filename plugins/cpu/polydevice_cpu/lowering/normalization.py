@@ -20,7 +20,7 @@ from polydevice.ops.normalization import (
     NormalizeL2,
 )
 from polydevice.rewrites.rule import rules
-from polydevice_cpu.algorithms.by_machine.code import Told
+from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.algorithms.by_machine.rows import norms, shares
 from polydevice_cpu.implement import implements
 from polydevice_cpu.lower import lowers
@@ -222,12 +222,11 @@ def lower_normalize_l2(builder: PlanBuilder, node: Node) -> bool:
 
 def _by_machine(limits: tuple[float, float], threads: int, _: Context) -> Compute:
     def write(x: Array, y: Array) -> tuple[()]:
-        norms.divide_by_norms(x, y, *limits, threads)
+        norms.divide_by_norms(x, y, *limits)
         return ()
 
-    def prepare(values: Sequence[Value]) -> Told | None:
-        is_shared = shares.shares_work(values[0].shape, threads)
-        return None if is_shared else norms.prepared(values[0].shape, *limits)
+    def prepare(values: Sequence[Value]) -> Code:
+        return norms.code(values[0].shape, *limits, threads)
 
     return ByMachine(write, prepare)
 

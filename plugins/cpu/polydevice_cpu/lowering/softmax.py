@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from polydevice.dtype import Array, ElementType
 from polydevice.ops.softmax import LogSoftmax, SoftMax
-from polydevice_cpu.algorithms.by_machine.code import Told
+from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.algorithms.by_machine.rows import shares
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.lowering.concat import ordered
@@ -100,12 +100,12 @@ def _by_machine(builder: PlanBuilder, node: Node, value: Value, axis: int) -> bo
     threads = openmp.thread_count()
 
     def write(x: Array, y: Array) -> tuple[()]:
-        shares.softmax(x, y, threads, logarithm=logarithm)
+        shares.softmax(x, y, logarithm=logarithm)
         return ()
 
-    def prepare(values: Sequence[Value]) -> Told | None:
-        is_shared = 0 in values[0].shape or shares.shares_work(values[0].shape, threads)
-        return None if is_shared else shares.prepared(values[0].shape, logarithm=logarithm)
+    def prepare(values: Sequence[Value]) -> Code | None:
+        shape = values[0].shape
+        return None if 0 in shape else shares.code(shape, threads, logarithm=logarithm)
 
     computed = ByMachine(write, prepare)
 

@@ -21,7 +21,7 @@ _PER_CALL = CALL.itemsize // 8
 # size_t share(block* rdi): {GOMP_parallel, claim, threads, how many calls, the next one, calls}
 _SHARE = bytes.fromhex(
     "f30f1efa53"  # endbr64; push rbx
-    "4889fb48c7432000000000"  # mov rbx, rdi; mov qword [rbx+32], 0
+    "4889fb48c7432000000000"  # mov rbx, rdi; mov qword ptr [rbx+32], 0
     "488b7b084889de8b531031c9"  # mov rdi, [rbx+8]; mov rsi, rbx; mov edx, [rbx+16]; xor ecx, ecx
     "ff1331c05bc3"  # call [rbx]; xor eax, eax; pop rbx; ret
 )
@@ -38,10 +38,19 @@ _CLAIM = bytes.fromhex(
 _BLOCK = 6
 """Numbers of what `_SHARE` is told."""
 
+# size_t together(block* rdi): {GOMP_parallel, function, threads, what it is told, what is taken}
+_TOGETHER = bytes.fromhex(
+    "f30f1efa534889fb"  # endbr64; push rbx; mov rbx, rdi
+    "488b432048c70000000000"  # mov rax, [rbx+32]; mov qword ptr [rax], 0
+    "488b7b08488b73188b5310"  # mov rdi, [rbx+8]; mov rsi, [rbx+24]; mov edx, [rbx+16]
+    "31c9ff1331c05bc3"  # xor ecx, ecx; call [rbx]; xor eax, eax; pop rbx; ret
+)
+
 
 def may_share() -> bool:
-    """Whether several threads may have a part of the calls each."""
-    return parallel_address() is not None and None not in map(function_of, (_SHARE, _CLAIM))
+    """Whether several threads may have a part of the calls each, or of one."""
+    tables = _SHARE, _CLAIM, _TOGETHER
+    return parallel_address() is not None and None not in map(function_of, tables)
 
 
 class Code(NamedTuple):
@@ -84,6 +93,24 @@ class Code(NamedTuple):
         pointers += (1, _PER_CALL), (_PER_CALL + _BLOCK - 1, calls)
         return cls(found, tuple(starts), tuple(pointers), 1, kept, threads)
 
+    @classmethod
+    def together(cls, told: Told, taken: int, threads: int) -> Code:
+        """Return one call of a function that threads run at once; where they `may_share` it.
+
+        Args:
+            told: the function, and what it is told.
+            taken: number of what it counts the parts of its work with that have been taken.
+            threads: how many there are at most.
+        """
+        together, (function, numbers) = function_of(_TOGETHER), told
+        assert together is not None
+        block = parallel_address() or 0, function.address, threads, 0, 0
+        found = array("q", (together.address, 0, 0, 0, 0, *block))
+        start = len(found)
+        _append(found, numbers)
+        pointers = (1, _PER_CALL), (_PER_CALL + 3, start), (_PER_CALL + 4, start + taken)
+        return cls(found, (start,), pointers, 1, threads=threads)
+
     def bound(self, addresses: Sequence[int]) -> CodeCall:
         """Return a call on memory at these addresses."""
         numbers = self.numbers[:]
@@ -106,11 +133,15 @@ def _laid(found: array[int], told: Sequence[Told]) -> tuple[array[int], list[int
     starts = []
     for _, numbers in told:
         starts.append(len(found))
-        if isinstance(numbers, tuple):
-            found.extend(numbers)
-        else:
-            found.frombytes(numbers + bytes(-len(numbers) % 8))
+        _append(found, numbers)
     return found, starts
+
+
+def _append(found: array[int], numbers: bytes | tuple[int, ...]) -> None:
+    if isinstance(numbers, tuple):
+        found.extend(numbers)
+    else:
+        found.frombytes(numbers + bytes(-len(numbers) % 8))
 
 
 class CodeCall(Calls):

@@ -11,12 +11,12 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.ops.convolution import Convolution, GroupConvolution
 from polydevice.symbolic_size import current_trace
-from polydevice_cpu.algorithms.by_machine.code import Told
 from polydevice_cpu.algorithms.by_machine.depthwise import layer
 from polydevice_cpu.algorithms.by_machine.depthwise.layer import Layer
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.constants import DataType
 from polydevice_cpu.onednn.descriptor import Descriptor
+from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.post_ops import Link, links_of
 from polydevice_cpu.plan.replacement import Fused, Replacement
@@ -103,11 +103,8 @@ def _layer(node: Node, links: Sequence[Link]) -> Layer:
 
 
 def _start(made: Layer, threads: int, _: Context) -> Compute:
-    def write(x: Array, weights: Array, bias: Array, y: Array) -> tuple[()]:
-        layer.compute(made, x, weights, bias, y, threads)
+    def write(*arrays: Array) -> tuple[()]:
+        layer.code(made).bound([address_of(array) for array in arrays])()
         return ()
 
-    def prepare(_: Sequence[Value]) -> Told | None:
-        return layer.prepared(made) if threads == 1 else None
-
-    return ByMachine(write, prepare)
+    return ByMachine(write, lambda _: layer.code(made, threads))

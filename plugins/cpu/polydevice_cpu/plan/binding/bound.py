@@ -95,7 +95,7 @@ class BoundPlan:
         counts = [step.primitive.threads for step in primitives]
         # NumPy's steps may multiply with oneDNN's code, too.
         self._first_threads = counts[0] if counts else context.compiled.settings.threads
-        shared = [step.code.threads for step in plan.steps if isinstance(step, CodeStep)]
+        shared = [call.code.threads for call in self._calls if isinstance(call, CodeCall)]
         self._most_threads = max((*counts, *shared), default=1)
         self._changes_threads = len(set(counts)) > 1
         self._stretches: list[list[Call]] | None = None

@@ -11,17 +11,16 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
+from polydevice_cpu.algorithms.by_machine.code import Code, may_share
 from polydevice_cpu.algorithms.by_machine.depthwise.kernel import (
+    AT,
     HIGHEST,
     LANES,
     Form,
     kernel,
     most_at_once,
 )
-from polydevice_cpu.algorithms.by_machine.rows.shares import placed
 from polydevice_cpu.algorithms.by_machine.windows.tiles import OF_POWERS, Function
-from polydevice_cpu.onednn.engine import address_of
-from polydevice_cpu.onednn.openmp import in_parallel
 
 BLOCK = 2 * LANES
 RING_BYTES = 40 << 10
@@ -90,13 +89,13 @@ def packed(values: Array) -> Array:
 
 
 def prepared(layer: Layer, threads: int = 1) -> tuple[Any, bytes] | None:
-    """Return code and what it is told, but for addresses: of source, weights, bias and result.
+    """Return a function and what it is told, but for addresses: of source, weights, bias, result.
 
     Weights and bias are `packed`. None where this process has no such code.
 
     Args:
         layer: what to compute.
-        threads: how many may share the work; with more than one each call needs its own copy.
+        threads: how many share the work, of which each takes a part at a time.
     """
     (pictures, channels, height, width), (_, _, high, wide) = layer.source, layer.result
     left = channels % BLOCK
@@ -130,30 +129,17 @@ def prepared(layer: Layer, threads: int = 1) -> tuple[Any, bytes] | None:
     return function, text + array("q", (*OF_POWERS, *_ORDER)).tobytes()
 
 
-def compute(
-    layer: Layer, source: Array, weights: Array, bias: Array, result: Array, threads: int
-) -> None:
-    """Compute a layer, by so many threads.
+def code(layer: Layer, threads: int = 1) -> Code:
+    """Return code that is told where the source, weights, bias and result are, all as `prepared`.
 
     Args:
-        layer: which.
-        source: pictures whose channels lie next to each other, bfloat16.
-        weights: `packed`.
-        bias: likewise.
-        result: as the source.
-        threads: how many share the work.
+        layer: what to compute.
+        threads: how many may share the work.
     """
-    function, told = _prepared(layer, threads)
-    told = placed(told, *map(address_of, (source, weights, bias, result)))
-    if threads == 1 or not in_parallel(function, told, threads):
-        function(told)
-
-
-@lru_cache(maxsize=256)
-def _prepared(layer: Layer, threads: int) -> tuple[Any, bytes]:
-    found = prepared(layer, threads)
+    found = prepared(layer, threads if may_share() else 1)
     assert found is not None  # `is_there`
-    return found
+    items, each = struct.unpack_from("@2q", found[1], 8 * AT["items"])
+    return Code.of([found]) if items == each else Code.together(found, AT["taken"], threads)
 
 
 def _cut(layer: Layer) -> tuple[int, int]:

@@ -7,9 +7,9 @@ from typing import Any
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
-from polydevice_cpu.algorithms.by_machine.rows.shares import PARTS, placed, shares_work
+from polydevice_cpu.algorithms.by_machine.code import Code
+from polydevice_cpu.algorithms.by_machine.rows.shares import PARTS, TAKEN, placed, shares_work
 from polydevice_cpu.onednn.engine import address_of
-from polydevice_cpu.onednn.openmp import in_parallel
 
 _ARGUMENTS = struct.Struct("@PPnnnn3f").pack
 """Source, result, how many rows there are, how many a thread takes at a time and how many are taken
@@ -57,7 +57,7 @@ _NORMS = bytes.fromhex(
 )
 
 
-def divide_by_norms(x: Array, result: Array, added: float, least: float, threads: int = 1) -> None:
+def divide_by_norms(x: Array, result: Array, added: float, least: float) -> None:
     """Divide rows by the root of the sum of their squares; where there is code for it.
 
     Args:
@@ -65,16 +65,19 @@ def divide_by_norms(x: Array, result: Array, added: float, least: float, threads
         result: likewise; may be x.
         added: what is added to the sum.
         least: what it is at least.
-        threads: how many may share the work.
     """
-    function, told = prepared(x.shape, added, least, threads)
-    told = placed(told, address_of(x), address_of(result))
-    if not shares_work(x.shape, threads) or not in_parallel(function, told, threads):
-        function(told)
+    function, told = _prepared(x.shape, added, least, 1)
+    function(placed(told, address_of(x), address_of(result)))
 
 
-def prepared(
-    shape: tuple[int, ...], added: float, least: float, threads: int = 1
+def code(shape: tuple[int, ...], added: float, least: float, threads: int) -> Code:
+    """Return code for a source and a result of this shape, which threads may share."""
+    told = _prepared(shape, added, least, threads)
+    return Code.together(told, TAKEN, threads) if shares_work(shape, threads) else Code.of([told])
+
+
+def _prepared(
+    shape: tuple[int, ...], added: float, least: float, threads: int
 ) -> tuple[Any, bytes]:
     """Return the function and what it is told of such a source, but for both addresses."""
     rows, length = shape

@@ -12,9 +12,9 @@ from typing import Any
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
+from polydevice_cpu.algorithms.by_machine.code import Code, may_share
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.onednn.library import has_instructions
-from polydevice_cpu.onednn.openmp import in_parallel
 
 LANES = 16
 """Columns that are computed side by side."""
@@ -24,6 +24,9 @@ SHARED = 1 << 13
 
 PARTS = 4
 """How many parts of it each thread takes, about, as others may have its core meanwhile."""
+
+TAKEN = 4
+"""Number of what is taken, among the numbers of 8 bytes that code is told."""
 
 _ARGUMENTS = struct.Struct("@PPnnnnnn15f").pack
 """Source, result, how many rows or blocks of columns there are, how many a thread takes at a time
@@ -226,13 +229,12 @@ def is_there() -> bool:
     return has_instructions(AVX512) and None not in map(function_of, (_ROWS, _COLUMNS))
 
 
-def softmax(x: Array, result: Array, threads: int = 1, *, logarithm: bool = False) -> bool:
+def softmax(x: Array, result: Array, *, logarithm: bool = False) -> bool:
     """Write exp(x) along the middle axis, divided by its sum, to the result.
 
     Args:
         x: [before, length, behind], row-major f32.
         result: likewise; may be x.
-        threads: how many may share the work.
         logarithm: whether the logarithms are wanted; of rows alone, nothing being behind them.
 
     Returns:
@@ -240,13 +242,22 @@ def softmax(x: Array, result: Array, threads: int = 1, *, logarithm: bool = Fals
     """
     if not is_there():
         return False
-    if not x.size:
-        return True
-    function, told = prepared(x.shape, threads, logarithm=logarithm)
-    told = placed(told, address_of(x), address_of(result))
-    if not shares_work(x.shape, threads) or not in_parallel(function, told, threads):
-        function(told)
+    if x.size:
+        function, told = _prepared(x.shape, 1, logarithm=logarithm)
+        function(placed(told, address_of(x), address_of(result)))
     return True
+
+
+def code(shape: tuple[int, ...], threads: int, *, logarithm: bool = False) -> Code:
+    """Return code for such a source and result, none of them without elements.
+
+    Args:
+        shape: [before, length, behind].
+        threads: how many may share the work.
+        logarithm: whether the logarithms are wanted.
+    """
+    told = _prepared(shape, threads, logarithm=logarithm)
+    return Code.together(told, TAKEN, threads) if shares_work(shape, threads) else Code.of([told])
 
 
 def shares_work(shape: tuple[int, ...], threads: int) -> bool:
@@ -254,7 +265,8 @@ def shares_work(shape: tuple[int, ...], threads: int) -> bool:
 
     One alone is nobody else's: whoever finds it taken would let the next one begin anew.
     """
-    return threads > 1 and _items(shape) > 1 and math.prod(shape) >= SHARED
+    is_worth_it = threads > 1 and _items(shape) > 1 and math.prod(shape) >= SHARED
+    return is_worth_it and may_share()
 
 
 def _items(shape: tuple[int, ...]) -> int:
@@ -263,9 +275,7 @@ def _items(shape: tuple[int, ...]) -> int:
     return before * -(-behind // LANES)
 
 
-def prepared(
-    shape: tuple[int, ...], threads: int = 1, *, logarithm: bool = False
-) -> tuple[Any, bytes]:
+def _prepared(shape: tuple[int, ...], threads: int, *, logarithm: bool) -> tuple[Any, bytes]:
     """Return the function and what it is told of such a source, but for both addresses."""
     _, length, behind = shape
     blocks, items = -(-behind // LANES), _items(shape)
