@@ -186,11 +186,8 @@ class BoundPlan:
         if self._most_threads > 1:
             return None
         if self._lacks:
-            before = self._get_threads()
-            try:
+            with openmp.threads(self._first_threads):
                 self._run_once()
-            finally:
-                self._set_threads(before)
         without = without | self.plan.once
         calls = [call for number, call in enumerate(self._calls) if number not in without]
         return calls if all(map(is_recorded, calls)) else None
