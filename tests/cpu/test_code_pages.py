@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -86,8 +87,8 @@ print([name for name in sys.modules if name.startswith(unused)])
 def test_a_static_network_imports_nothing_that_it_does_not_need(tmp_path):
     path = tmp_path / "model.onnx"
     path.write_bytes(models.residual())
+    own = {**os.environ, "POLYDEVICE_CACHE_DIR": str(tmp_path)}  # tests beside this write, too
+    command = [sys.executable, "-c", UNUSED, str(path)]
     for _ in range(2):  # the first one writes what trials have shown
-        done = subprocess.run(
-            [sys.executable, "-c", UNUSED, str(path)], capture_output=True, text=True, check=True
-        )
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=own)
     assert done.stdout.strip() == "[]"
