@@ -8,7 +8,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from polydevice.errors import InferenceError
+from polydevice.runtime.plan_cache import LEAST_BYTES
 from polydevice_cpu.ops import containers
+from polydevice_cpu.plan.compiled import RequestPlans
+from polydevice_cpu.plan.settling import RUNS
 from tests.cpu.loading import load
 
 F, WHOLE, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -306,3 +309,61 @@ def test_sequences_and_their_parts_stay_as_they_were_made(core):
         feed = {"x": rng.standard_normal((4, 4)).astype(np.float32)}
         for found, right in zip(request.infer(feed).values(), session.run(None, feed), strict=True):
             np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-5)
+
+
+def growing(core, **config):
+    """A request of a loop that joins a row to what it carries, times a matrix: y[n + 1, 4]."""
+    body = helper.make_graph(
+        [
+            node("Gather", "rows number", "row", axis=0),
+            node("MatMul", "a w", "b"),
+            node("Concat", "b row", "c", axis=0),
+            node("Identity", "given", "goes"),
+        ],
+        "body",
+        [info("number", WHOLE, []), info("given", B, []), info("a", F, [None, 4])],
+        [info("goes", B, []), info("c", F, None)],
+    )
+    w = np.random.default_rng(3).normal(size=(4, 4)).astype(np.float32) / 2
+    stored = [numpy_helper.from_array(each, name) for name, each in (("w", w), ("go", ALWAYS))]
+    graph = helper.make_graph(
+        [helper.make_node("Loop", ["n", "go", "x"], ["y"], body=body)],
+        "g",
+        [info("n", WHOLE, []), info("x", F, [1, 4]), info("rows", F, ["k", 1, 4])],
+        [info("y", F, None)],
+        stored,
+    )
+    imports = [helper.make_opsetid("", 17)]
+    content = helper.make_model(graph, opset_imports=imports, ir_version=9).SerializeToString()
+    return load(core, content, **config).create_infer_request(), w
+
+
+ALWAYS = np.array(True)
+
+
+def grown(w, x, rows):
+    for row in rows:
+        x = np.concatenate([x @ w, row])
+    return x
+
+
+@pytest.mark.parametrize("kept", [100, 3])
+def test_what_grows_finds_its_plans_again(core, monkeypatch, kept):
+    made = []
+    of_shapes = RequestPlans._bound
+    monkeypatch.setattr(RequestPlans, "_bound", lambda *a: made.append(a) or of_shapes(*a))
+    monkeypatch.setattr("polydevice.runtime.plan_cache.PLANS_BYTES", kept * LEAST_BYTES)
+    request, w = growing(core)
+    rng = np.random.default_rng(4)
+    for trips in [12] * (RUNS + 3):
+        x, rows = rng.normal(size=(1, 4)), rng.normal(size=(trips, 1, 4))
+        feed = {"n": np.array(trips), "x": x.astype(np.float32), "rows": rows.astype(np.float32)}
+        want = grown(w, feed["x"], feed["rows"])
+        np.testing.assert_allclose(request.infer(feed)["y"], want, rtol=1e-4, atol=1e-5)
+        plans = {id(each[0]): each[0] for each in made}.values()
+        for each in plans:  # what is bound no longer is not found either
+            bound = each.bindings._bound.values()
+            assert all(any(b is found for b in bound) for found in each._found.values())
+            assert len(bound) <= kept
+    if kept == 100:  # each length once, and once more when its plan has settled
+        assert len(made) <= 2 * 12

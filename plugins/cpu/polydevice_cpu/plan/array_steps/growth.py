@@ -44,8 +44,13 @@ def is_small(op: Op, inputs: Sequence[Array]) -> bool:
     """
     if isinstance(op, (Iteration, If)):
         return True
-    sizes = (max(array.size, 1) for array in inputs if not array.dtype.hasobject)
-    return not op.sized_by_values and math.prod(sizes) <= SMALL_ELEMENTS
+    if op.sized_by_values:
+        return False
+    elements = 1
+    for array in inputs:
+        if array.size > 1 and not array.dtype.hasobject:
+            elements *= array.size
+    return elements <= SMALL_ELEMENTS
 
 
 class Growth:

@@ -15,12 +15,10 @@ import numpy as np
 
 from polydevice.bounds import current_bounds
 from polydevice.dtype import Array
-from polydevice.errors import PolydeviceError, ShapeError
 from polydevice.network import Network
 from polydevice.node import Node, Port
-from polydevice.shape import Shape
-from polydevice.tensor import TensorDesc
-from polydevice_cpu.plan.array_steps.growth import COUNTED_BYTES, KEPT, Growth, counted, is_small
+from polydevice_cpu.plan.array_steps.checking import Check
+from polydevice_cpu.plan.array_steps.growth import COUNTED_BYTES, counted
 from polydevice_cpu.plan.array_steps.segments import Segment, segments
 from polydevice_cpu.plan.array_steps.start import starter
 from polydevice_cpu.plan.binding.context import Context
@@ -176,7 +174,7 @@ def _interpret(nodes: Sequence[Node], boundary: Sequence[Port], wanted: Sequence
     rows = [
         (
             node,
-            _Check(node),
+            Check(node),
             [numbers[port] for port in node.inputs],
             [numbers[port] for port in node.outputs],
             [numbers[port] for port in last if last[port] == k and port not in keep],
@@ -213,59 +211,3 @@ def _interpret(nodes: Sequence[Node], boundary: Sequence[Port], wanted: Sequence
         return compute
 
     return start
-
-
-class _Check:
-    """Whether a node takes arrays of these sizes, and memory for what it makes of them.
-
-    Nobody could tell before, and NumPy would repeat what has one item where the operation has no
-    rule for it. Inferring takes some 20 µs, so what was found of sizes is kept; what only values
-    break shows when they are computed, and is named then.
-    """
-
-    __slots__ = ("_growth", "_has_sizes", "_node", "_op", "_small")
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._op = node.op
-        self._growth = Growth(node.op)
-        self._has_sizes = all(port.desc.kind == "tensor" for port in node.inputs)
-        self._small: dict[tuple[tuple[int, ...], ...], bool] = {}
-
-    def __call__(self, inputs: Sequence[Array]) -> None:
-        """Check the sizes alone.
-
-        Raises:
-            ShapeError: they are none that the operation takes.
-            DeviceMemoryError: the result is more than the network may use.
-        """
-        if not self._has_sizes:  # sequences have none
-            if not is_small(self._op, inputs):
-                self._growth.admit(inputs)
-            return
-        sizes = tuple([array.shape for array in inputs])
-        small = self._small.get(sizes)
-        if small is None:
-            self._infer(inputs, [None] * len(inputs))
-            if len(self._small) >= KEPT:
-                self._small.clear()
-            small = self._small[sizes] = is_small(self._op, inputs)
-        if not small:
-            self._growth.admit(inputs)
-
-    def values(self, inputs: Sequence[Array]) -> None:
-        """Check the values too; raises ShapeError."""
-        if self._has_sizes:
-            self._infer(inputs, inputs)
-
-    def _infer(self, inputs: Sequence[Array], values: Sequence[Array | None]) -> None:
-        node = self._node
-        described = [
-            TensorDesc(port.element_type, Shape(array.shape), value)
-            for port, array, value in zip(node.inputs, inputs, values, strict=True)
-        ]
-        try:
-            node.op.check_inputs(described)
-            node.op.infer(described)
-        except PolydeviceError as error:
-            raise ShapeError(f"{node.title}: {error}") from None
