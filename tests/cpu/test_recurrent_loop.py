@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from polydevice_cpu.algorithms.by_machine.code import Code
-from polydevice_cpu.algorithms.by_machine.recurrent.functions import Activation
+from polydevice_cpu.algorithms.by_machine.functions import Activation
 from polydevice_cpu.algorithms.by_machine.recurrent.loop import MOST_ITEMS, Form
 from polydevice_cpu.algorithms.by_machine.recurrent.steps import Layer, steps
 from polydevice_cpu.lowering.recurrent import primitives

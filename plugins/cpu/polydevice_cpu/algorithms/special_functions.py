@@ -51,15 +51,15 @@ _ERF_SMALL = (
 _SMALL = 0.5
 
 
-_ERF_ONE = 4.0
+ERF_ONE = 4.0
 """From here on the nearest f32 is 1."""
 # erf(x) = x * P(x^2) / Q(x^2), fitted to the least relative error up to there, and 1.5e-7 more, so
 # that it comes to 1: in f32 within 5e-7. A number takes 4.5 ns, by the series 23.
-_ERF_P = (
+ERF_P = (
     1.12837930872, 0.193539098224, 0.0531009136096, 0.00388307354828, 0.000284557661406,
     1.98680121712e-06,
 )  # fmt: skip
-_ERF_Q = (
+ERF_Q = (
     1.0, 0.504852091567, 0.115347479562, 0.0152067112863, 0.00118550124956, 3.74199311467e-05,
 )  # fmt: skip
 _AT_ONCE = 1 << 13
@@ -76,11 +76,11 @@ def erf(x: Array) -> Array:
     for first in range(0, source.size, _AT_ONCE):
         y = target[first : first + _AT_ONCE]
         square, below = room[:, : y.size]
-        np.clip(source[first : first + _AT_ONCE], -_ERF_ONE, _ERF_ONE, out=y)
+        np.clip(source[first : first + _AT_ONCE], -ERF_ONE, ERF_ONE, out=y)
         np.multiply(y, y, square)
-        _horner(square, _ERF_Q, below)
+        _horner(square, ERF_Q, below)
         np.divide(y, below, y)
-        _horner(square, _ERF_P, below)
+        _horner(square, ERF_P, below)
         np.multiply(y, below, y)
         np.clip(y, -1, 1, out=y)
     return result

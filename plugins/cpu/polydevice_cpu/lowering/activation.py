@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import math as math_
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from polydevice.dtype import ElementType
+from polydevice.dtype import Array, ElementType
 from polydevice.emitter import Emitter
 from polydevice.node import constant
 from polydevice.ops import activation, arithmetic, math
 from polydevice.ops.op import Op
+from polydevice_cpu.algorithms.by_machine.functions import Activation
+from polydevice_cpu.algorithms.by_machine.rows import pointwise, shares
 from polydevice_cpu.lower import lowers
+from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Attributes, Eltwise, PostOp
 from polydevice_cpu.onednn.constants import Algorithm, Arg
-from polydevice_cpu.onednn.descriptor import Descriptor
+from polydevice_cpu.onednn.descriptor import Descriptor, row_major
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import eltwise
+from polydevice_cpu.plan.array_steps.start import starter
+from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.building.pending import Flow, Make, Packed, Pending
+from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, ByMachine, Compute, outputs_of
 from polydevice_cpu.proof.claim import Claim, Link
 from polydevice_cpu.proof.proof import refusal
 
@@ -96,9 +104,56 @@ def _lower_cube(builder: PlanBuilder, node: Node) -> bool:
     return True
 
 
-@lowers(*RULES)
+BY_MACHINE: dict[type[Op], Activation] = {
+    activation.SoftPlus: Activation("softplus", 0, 0),
+    activation.SoftSign: Activation("softsign", 0, 0),
+    math.Erf: Activation("erf", 0, 0),
+}
+"""What machine code computes where oneDNN has no code, or none that is right: it takes softplus of
+numbers near -4 to 1e-5 of themselves."""
+
+
+@lowers(*{**RULES, **BY_MACHINE})
 def lower_activation(builder: PlanBuilder, node: Node) -> bool:
     """Fuse or emit a pointwise function whose parameters are constant."""
+    if type(node.op) in RULES and _by_onednn(builder, node):
+        return True
+    return type(node.op) in BY_MACHINE and _by_machine(builder, node)
+
+
+def _by_machine(builder: PlanBuilder, node: Node) -> bool:
+    """Compute by our own machine code, in any order of memory without gaps."""
+    if node.output.element_type is not ElementType.f32 or not shares.is_there():
+        return False
+    value = builder.value(node.inputs[0])
+    if value.strides is None or not value.has_no_gaps or 0 in value.shape:
+        return False
+    value = builder.wide(value)
+    result = builder.new(value.descriptor)
+    function, threads = BY_MACHINE[type(node.op)], openmp.thread_count()
+    compute = starter(node.op)
+    sizes = (math_.prod(value.shape),)
+    seen, target = (each.view(sizes, row_major(sizes)) for each in (value, result))
+
+    def start(context: Context) -> Compute:
+        return ByMachine(
+            partial(_written, compute(context)),
+            lambda values: pointwise.prepared(function, values[0].elements, threads),
+        )
+
+    builder.emit(
+        ArrayStep(node.name, node.type, start, [seen], [target], MACHINE_CODE, writes=True)
+    )
+    builder.set(node.output, result)
+    return True
+
+
+def _written(compute: Compute, x: Array, result: Array) -> tuple[()]:
+    np.copyto(result, outputs_of(compute(x))[0])
+    return ()
+
+
+def _by_onednn(builder: PlanBuilder, node: Node) -> bool:
     scalars = []
     for port in node.inputs[1:]:
         known = port.desc.constant

@@ -11,7 +11,7 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.ops import recurrent as ops
 from polydevice_cpu.algorithms.by_machine.code import Code
-from polydevice_cpu.algorithms.by_machine.recurrent.functions import Activation
+from polydevice_cpu.algorithms.by_machine.functions import Activation
 from polydevice_cpu.algorithms.by_machine.recurrent.loop import MOST_ITEMS, Form
 from polydevice_cpu.algorithms.by_machine.recurrent.steps import (
     Layer,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from polydevice.dtype import Array
 from polydevice.errors import InferCancelledError, InferTimeoutError, PolydeviceError, ShapeError
@@ -83,7 +84,7 @@ class Check:
         self._tried += 1
         try:
             with tracing() as trace:
-                symbols = [tuple(map(trace.input, each)) for each in sizes]
+                symbols: list[Any] = [tuple(map(trace.input, each)) for each in sizes]
                 self._infer(symbols, [None] * len(sizes))
                 found = trace.formulas([])
         except UntraceableError:  # whatever the sizes are

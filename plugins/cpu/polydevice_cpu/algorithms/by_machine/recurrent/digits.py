@@ -18,6 +18,7 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of, processor_flags
 from polydevice_cpu.algorithms.by_machine.code import Told
+from polydevice_cpu.algorithms.by_machine.functions import AND, MAX_OF_INTEGERS
 from polydevice_cpu.algorithms.by_machine.instructions import (
     ADD,
     DIVIDE,
@@ -41,7 +42,6 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
     STORE,
 )
 from polydevice_cpu.algorithms.by_machine.matrix_code import quarters
-from polydevice_cpu.algorithms.by_machine.recurrent.functions import AND, MAX_OF_INTEGERS
 from polydevice_cpu.algorithms.by_machine.recurrent.loop import (
     BLOCK,
     HERE,

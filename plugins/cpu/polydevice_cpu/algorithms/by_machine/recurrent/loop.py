@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from polydevice_cpu.algorithms.by_machine.functions import Activation, Functions
 from polydevice_cpu.algorithms.by_machine.instructions import (
     ADD,
     LOAD,
@@ -33,7 +34,6 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
     STORE,
     SUB,
 )
-from polydevice_cpu.algorithms.by_machine.recurrent.functions import Activation, Functions
 
 BLOCK = 16
 """States that are computed side by side."""

@@ -1,4 +1,4 @@
-"""Activation functions of vectors of 16 numbers, emitted; all of those that cells know.
+"""Functions of vectors of 16 numbers, emitted: all of those that recurrent cells know, and erf.
 
 Constants are read where they lie behind what code is told; NaN stays NaN.
 """
@@ -21,6 +21,7 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
     SUB,
     Instructions,
 )
+from polydevice_cpu.algorithms.special_functions import ERF_ONE, ERF_P, ERF_Q
 
 AND, OR, MAX_OF_INTEGERS = 0xDB, 0xEB, 0x3D
 BELOW, ABOVE = 1, 14
@@ -64,7 +65,7 @@ class Functions(Instructions):
             "affine": self._affine, "leakyrelu": self._leaky_relu,
             "thresholdedrelu": self._thresholded_relu, "scaledtanh": self._scaled_tanh,
             "hardsigmoid": self._hard_sigmoid, "elu": self._elu, "softsign": self._soft_sign,
-            "softplus": self._soft_plus,
+            "softplus": self._soft_plus, "erf": self._erf,
         }  # fmt: skip
         functions[activation.name](x, activation.alpha, activation.beta)
 
@@ -233,3 +234,14 @@ class Functions(Instructions):
         self._polynomial(x, square, _ODD)
         self.of_vectors(ADD, small, small, small)
         self.vector(0xA8, x, small, given, kind=2, prefix=1, is_memory=False)
+
+    def _erf(self, x: int, _: float, __: float) -> None:
+        """As `special_functions.erf` computes it."""
+        square, sum_ = TEMPORARY[1:3]
+        self.bound(x, -ERF_ONE, ERF_ONE)
+        self.of_vectors(MUL, square, x, x)
+        self._polynomial(sum_, square, ERF_Q[::-1])
+        self.of_vectors(DIVIDE, x, x, sum_)
+        self._polynomial(sum_, square, ERF_P[::-1])
+        self.of_vectors(MUL, x, x, sum_)
+        self.bound(x, -1, 1)

@@ -1,0 +1,86 @@
+"""Functions of single numbers that lie one behind the other, by machine code for AVX-512."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from polydevice.processor.machine_code import function_of
+from polydevice_cpu.algorithms.by_machine.code import PARTS, Code, Told, may_share
+from polydevice_cpu.algorithms.by_machine.functions import Activation, Functions
+from polydevice_cpu.algorithms.by_machine.instructions import (
+    LOAD,
+    R8,
+    R9,
+    RAX,
+    RCX,
+    RDI,
+    RSI,
+    STORE,
+)
+from polydevice_cpu.algorithms.by_machine.rows.shares import shares_work
+
+_LANES, _NUMBERS = 16, 4
+_VECTOR, _SOME = 0, 1
+"""The vector that is computed, and the mask of the last one's elements."""
+
+
+def prepared(activation: Activation, count: int, threads: int = 1) -> Code | None:
+    """Return the code for so many numbers, which is told their address and the results'.
+
+    None where the system has no such code.
+    """
+    found = _function(activation)
+    if found is None:
+        return None
+    is_shared = shares_work((count,), threads) and may_share()
+    vectors = -(-count // _LANES)
+    each = -(-vectors // (threads * PARTS if is_shared else 1)) * _LANES
+    starts = range(0, count, each)
+    told = [_told(*found, first, min(each, count - first)) for first in starts]
+    return Code.shared(told, threads) if is_shared else Code.of(told)
+
+
+def _told(function: Any, constants: bytes, first: int, count: int) -> Told:
+    rest = count % _LANES
+    begin = 4 * first
+    numbers: Sequence[int] = (begin, begin, count // _LANES, (1 << rest) - 1)
+    return function, struct.pack("@4q", *numbers) + constants
+
+
+@lru_cache(maxsize=32)
+def _function(activation: Activation) -> tuple[Any, bytes] | None:
+    text, constants = _code(activation)
+    function = function_of(text)
+    return None if function is None else (function, constants)
+
+
+def _code(activation: Activation) -> tuple[bytes, bytes]:
+    """The function, and the constants behind what it is told."""
+    code = Functions()
+    code.begin(0)
+    for place, register in enumerate((R8, R9, RCX, RAX)):
+        code.load(register, RDI, place)
+    code.move(RSI, RDI)
+    code.step(RSI, 8 * _NUMBERS)
+    code.compare(RCX, 0)
+    few = code.ahead("0f84")
+    whole = len(code.text)
+    code.vector(LOAD, _VECTOR, 0, R8)
+    code.activate(_VECTOR, activation)
+    code.vector(STORE, _VECTOR, 0, R9)
+    code.step(R8, 4 * _LANES)
+    code.step(R9, 4 * _LANES)
+    code.again(RCX, whole)
+    code.here(few)
+    code.compare(RAX, 0)
+    none = code.ahead("0f84")
+    code.set_mask(_SOME, RAX)
+    code.vector(LOAD, _VECTOR, 0, R8, mask=_SOME)
+    code.activate(_VECTOR, activation)
+    code.vector(STORE, _VECTOR, 0, R9, mask=_SOME)
+    code.here(none)
+    code.end(0)
+    return bytes(code.text), b"".join(code.constants)
