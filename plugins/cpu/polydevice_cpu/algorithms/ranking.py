@@ -254,7 +254,11 @@ def _with_index(keys: Array) -> Array:
 
 def _int32(x: Array) -> Array:
     """Return int32 in the order of f32; NaN is largest."""
-    bits = (x + np.float32(0)).view(np.int32)  # -0 becomes 0, its equal
-    keys: Array = np.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
-    keys[np.isnan(x)] = 0x7FFFFFFF
+    keys: Array = (x + np.float32(0)).view(np.int32)  # -0 becomes 0, its equal
+    flipped = keys >> 31  # `where` takes 60 us for 8,192 signs that nobody foresees, this 4
+    flipped &= 0x7FFFFFFF
+    keys ^= flipped
+    is_nan = np.isnan(x)
+    if is_nan.any():
+        keys[is_nan] = 0x7FFFFFFF
     return keys
