@@ -367,3 +367,78 @@ def test_what_grows_finds_its_plans_again(core, monkeypatch, kept):
             assert len(bound) <= kept
     if kept == 100:  # each length once, and once more when its plan has settled
         assert len(made) <= 2 * 12
+
+
+def chosen(core, rows, **config):
+    """A request of an If that hands on and computes with x, or with its first row."""
+    zero = numpy_helper.from_array(np.int64([0]), "zero")
+    one = numpy_helper.from_array(np.int64([1]), "one")
+    two = numpy_helper.from_array(np.float32(2), "two")
+    shape = numpy_helper.from_array(np.int64([-1]), "flat")
+    stays = numpy_helper.from_array(np.arange(6, dtype=np.float32), "stays")
+    names = ["same", "again", "made", "joined", "flattened", "constant", "shaped"]
+
+    def branch(name, made, x, constant):
+        nodes = [
+            node("Slice", "x zero one zero", f"{name}part"),
+            node("Identity", x, f"{name}same"),
+            node("Identity", x, f"{name}again"),
+            node(made, f"{x} two", f"{name}made"),
+            node("Concat", f"{x} {name}made", f"{name}joined", axis=0),
+            node("Reshape", f"{x} flat", f"{name}flattened"),
+            node("Identity", constant, f"{name}constant"),
+            node("Reshape", "stays places", f"{name}shaped"),
+        ]
+        return helper.make_graph(
+            nodes, name, [], [info(f"{name}{each}", F, None) for each in names]
+        )
+
+    branches = branch("then", "Mul", "x", "stays"), branch("else", "Sub", "elsepart", "two")
+    made = helper.make_node("If", ["c"], names, then_branch=branches[0], else_branch=branches[1])
+    inputs = [info("c", B, []), info("x", F, ["n", rows]), info("places", WHOLE, [2])]
+    graph = helper.make_graph(
+        [made], "g", inputs, [info(name, F, None) for name in names], [zero, one, two, shape, stays]
+    )
+    imports = [helper.make_opsetid("", 17)]
+    content = helper.make_model(graph, opset_imports=imports, ir_version=9).SerializeToString()
+    return content, load(core, content, **config).create_infer_request()
+
+
+@pytest.mark.parametrize("rows", [3, 9000])
+def test_what_a_branch_gives_is_its_own(core, rows):
+    content, request = chosen(core, rows)
+    session, rng = onnxruntime.InferenceSession(content), np.random.default_rng(5)
+    kept = []
+    for turn in range(8):
+        feed = {
+            "c": np.array(turn % 3 > 0),
+            "x": rng.normal(size=(turn % 2 + 2, rows)).astype(np.float32),
+            "places": np.int64([2, 3] if turn % 4 else [1, 6]),
+        }
+        names = [each.name for each in session.get_outputs()]
+        want = dict(zip(names, session.run(None, feed), strict=True))
+        got = dict(request.infer(feed))
+        kept.append((got, want))
+        arrays = [*got.values(), feed["x"]]
+        for one, a in enumerate(arrays):
+            assert not any(np.may_share_memory(a, b) for b in arrays[one + 1 :])
+        if turn % 4 == 3:  # what was handed out is the user's
+            for name, array in got.items():
+                np.testing.assert_array_equal(array, want[name])
+                array[...] = -7
+                want[name] = np.full_like(want[name], -7)
+    for got, want in kept:
+        for name, array in want.items():
+            np.testing.assert_array_equal(got[name], array)
+
+
+def test_what_a_branch_gives_goes_where_the_user_wants_it(core):
+    _, request = chosen(core, 9000)
+    x = np.random.default_rng(6).normal(size=(2, 9000)).astype(np.float32)
+    mine = np.zeros((2, 9000), np.float32)
+    feed = {"c": np.array(True), "x": x, "places": np.int64([6, 1])}
+    request.infer(feed)
+    request.set_blob("made", mine)
+    for sign in (1, -1):
+        assert request.infer({**feed, "x": sign * x})["made"] is mine
+        np.testing.assert_array_equal(mine, sign * x * 2)

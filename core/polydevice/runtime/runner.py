@@ -149,16 +149,22 @@ class Runner(ABC):
         """Make what was computed the memory of an output."""
         self.bind(name, self._port(name).blob(array))
 
-    def publish(self, name: str, array: Array) -> None:
-        """Hand out an output whose sizes only the data told: a copy, in memory that is its own.
+    def publish(self, name: str, array: Array, *, is_new: bool = False) -> None:
+        """Hand out an output whose sizes only the data told, in memory that is its own.
 
         Where a user set memory for it, it is written there.
+
+        Args:
+            name: of the output.
+            array: the result, of which a copy is handed out…
+            is_new: …unless nobody else has it.
 
         Raises:
             BlobError: that memory has another shape.
         """
         if name not in self.given:
-            self.give(name, array.copy(order="C"))
+            is_own = is_new and array.flags.c_contiguous and not array.dtype.hasobject
+            self.give(name, array if is_own else array.copy(order="C"))
             return
         self.check_memory(name, array.shape)
         np.copyto(self.blobs[name].array, array)

@@ -143,8 +143,9 @@ class CpuRunner(Runner):
             self._compute(bound)
         if bound.tail_outputs:
             keys = self.executable.output_keys
+            new = bound.plan.new_results
             for index, array in bound.tail_outputs.items():
-                self.publish(keys[index], array)
+                self.publish(keys[index], array, is_new=index in new)
         if self._variables:
             self._context.commit()
 

@@ -16,7 +16,7 @@ from polydevice.runtime.layer_times import LayerTimes
 from polydevice.tensor import TensorDesc
 from polydevice_cpu.onednn.engine import ALIGNMENT_BYTES
 from polydevice_cpu.plan.building.accumulate import accumulate
-from polydevice_cpu.plan.step import PrimitiveStep, Step, name_of
+from polydevice_cpu.plan.step import PrimitiveStep, Step, TailStep, name_of
 from polydevice_cpu.plan.value import Kind, Storage, Value
 
 PRIMITIVE_BYTES = 80_000
@@ -67,6 +67,7 @@ class Plan:
         scratchpad_bytes: memory that a request needs for the primitives' own use.
         results: shape and type of each output; of no elements where a tail computes it.
         whole_outputs: which outputs are values.
+        new_results: which outputs nobody else has, where the plan runs within another one.
         result_bytes: memory of the outputs that are values.
         times: by number of the step, of all inferences that were timed.
         held_bytes: estimate of what the plan takes by itself.
@@ -93,6 +94,8 @@ class Plan:
         nothing: tuple[tuple[int, ...], np.dtype[Any]] = ((0,), np.dtype(np.float32))
         self.results = [nothing if each is None else (each.shape, each.dtype) for each in outputs]
         self.whole_outputs = [index for index, each in enumerate(outputs) if each is not None]
+        tails = [step for step in steps if isinstance(step, TailStep)]
+        self.new_results = frozenset(self.whole_outputs).union(*(step.new for step in tails))
         self.result_bytes = sum(
             math.prod(value.shape) * value.dtype.itemsize for value in outputs if value is not None
         )

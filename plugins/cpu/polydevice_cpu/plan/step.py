@@ -211,6 +211,7 @@ class TailStep:
         inputs: values of the boundary, dense.
         start: makes f(*arrays of the boundary) → arrays of the results listed in `results`.
         results: positions among the network's results.
+        new: those among them that nobody else has.
     """
 
     name: str
@@ -218,6 +219,7 @@ class TailStep:
     start: Start
     inputs: list[Value]
     results: list[int]
+    new: frozenset[int] = frozenset()
     implementation: str = "dynamic"
     layers: tuple[str, ...] = ()
     """Names of the nodes."""

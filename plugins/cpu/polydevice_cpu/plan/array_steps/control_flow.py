@@ -52,7 +52,10 @@ def _results(ties: Sequence[BodyOutput]) -> list[int]:
 
 @starts(If)
 def start_if(op: If) -> Start:
-    """Run the chosen body; a body that is never chosen is never planned."""
+    """Run the chosen body; a body that is never chosen is never planned.
+
+    Results are new arrays, which may be handed out: those of a merged decoder are megabytes.
+    """
 
     def start(context: Context) -> Compute:
         then_, else_ = (
@@ -65,8 +68,7 @@ def start_if(op: If) -> Start:
 
         def compute(*inputs: Array) -> list[Array]:
             plans, sources, results = then_ if inputs[0].all() else else_
-            computed = plans.infer([inputs[k] for k in sources])
-            return [computed[k] for k in results]
+            return plans.infer_new([inputs[k] for k in sources], results)
 
         return compute
 

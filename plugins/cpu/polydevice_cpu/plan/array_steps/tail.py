@@ -17,6 +17,7 @@ from polydevice.bounds import current_bounds
 from polydevice.dtype import Array
 from polydevice.network import Network
 from polydevice.node import Node, Port
+from polydevice.ops.control_flow import If
 from polydevice_cpu.plan.array_steps.checking import Check
 from polydevice_cpu.plan.array_steps.growth import COUNTED_BYTES, counted
 from polydevice_cpu.plan.array_steps.segments import Segment, segments
@@ -64,7 +65,10 @@ def make_tail(
     values = [builder.array_value(port) for port in boundary]
     layers = tuple(node.name for node in nodes)
     numbers = [index for index, _ in results]
-    return TailStep("", "Tail", start, values, numbers, layers=layers)
+    made = {port for node in nodes if isinstance(node.op, If) for port in node.outputs}
+    made -= {port for node in nodes for port in node.inputs}
+    new = frozenset(n for n, port in results if port in made and wanted.count(port) == 1)
+    return TailStep("", "Tail", start, values, numbers, new, layers=layers)
 
 
 def _joined(parts: list[Segment]) -> list[Segment]:
