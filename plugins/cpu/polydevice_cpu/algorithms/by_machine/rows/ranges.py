@@ -7,7 +7,7 @@ import struct
 from polydevice.processor.machine_code import function_of
 from polydevice_cpu.algorithms.by_machine.code import Told
 
-_ARGUMENTS = struct.Struct("@3Pn").pack
+_ARGUMENTS = struct.Struct("@4q").pack
 """Numbers, the scale, the zero point, and how many numbers there are."""
 
 # size_t range(_ARGUMENTS* rdi): 0. zmm0, zmm1: the largest and the least numbers, and 0; zmm2: the
