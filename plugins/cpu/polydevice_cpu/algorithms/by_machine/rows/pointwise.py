@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from polydevice.processor.machine_code import function_of
-from polydevice_cpu.algorithms.by_machine.code import PARTS, Code, Told, may_share
+from polydevice_cpu.algorithms.by_machine.code import PARTS, Code, Told
 from polydevice_cpu.algorithms.by_machine.functions import Activation, Functions
 from polydevice_cpu.algorithms.by_machine.instructions import (
     LOAD,
@@ -35,8 +35,8 @@ def prepared(activation: Activation, count: int, threads: int = 1) -> Code | Non
     found = _function(activation)
     if found is None:
         return None
-    is_shared = shares_work((count,), threads) and may_share()
     vectors = -(-count // _LANES)
+    is_shared = shares_work((vectors, _LANES), threads)
     each = -(-vectors // (threads * PARTS if is_shared else 1)) * _LANES
     starts = range(0, count, each)
     told = [_told(*found, first, min(each, count - first)) for first in starts]
