@@ -223,8 +223,10 @@ class GraphReader:
             if not name:
                 continue
             port = ports[position] if position < len(ports) else None
-            if port is None:
-                raise UnsupportedOperationError(f"output {position} ({name!r}) is not supported")
+            if port is None:  # as exporters name statistics that only training reads
+                reason = f"output {position} ({name!r}) of {node.op_type} is not supported"
+                scope.withhold(name, reason)
+                continue
             port.names.add(name)
             scope.define(name, port)
 
