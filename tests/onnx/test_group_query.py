@@ -113,11 +113,11 @@ def test_keys_lie_where_each_item_has_room(
             np.testing.assert_allclose(made[item, :, :total], wanted[item, :, :total], 1e-4, 2e-5)
 
 
-@pytest.mark.parametrize(("place", "reason"), [(12, "the input k_scale"), (16, "query_seqlens")])
-def test_inputs_that_would_change_the_answer_are_not_overlooked(place: int, reason: str) -> None:
+@pytest.mark.parametrize("place", [12, 16])
+def test_inputs_that_would_change_the_answer_are_not_overlooked(place: int) -> None:
     names = ["q", "k", "v", "", "", "lengths", "total", *[""] * (place - 7), "more"]
     feeds = {name: np.zeros((1, 1, 8), np.float32) for name in ("q", "k", "v", "more")}
     feeds |= {name: np.ones(1, np.int32) for name in ("lengths", "total")}
     proto = _model(names, feeds, {"num_heads": 1, "kv_num_heads": 1})
-    with pytest.raises(UnsupportedOperationError, match=reason):
+    with pytest.raises(UnsupportedOperationError, match=rf"input {place} \('more'\) is not"):
         Core().read_network(proto.SerializeToString())

@@ -203,6 +203,8 @@ class GraphReader:
         translator = catalog.find_translator(node.domain, node.op_type, node.version)
         if translator is not None:
             made = translator(node)
+            if node.domain == "com.microsoft":  # whose operators get new inputs at any time
+                node.check_all_read()
             return [made] if isinstance(made, Port) else made
         direct = catalog.find_direct(node.domain, node.op_type)
         if direct is not None:

@@ -32,10 +32,6 @@ from polydevice.readers.onnx.operators.microsoft_attention import (
 from polydevice.readers.onnx.operators.reshape import joined, part_of_shape
 from polydevice.readers.onnx.operators.topk import axis_size
 
-_NOT_READ = {
-    12: "k_scale", 13: "v_scale", 14: "q_norm_weight", 15: "k_norm_weight", 16: "query_seqlens",
-}  # fmt: skip
-
 
 @translates("GroupQueryAttention", domain="com.microsoft")
 def group_query_attention(n: OnnxNode) -> list[Port]:
@@ -45,9 +41,6 @@ def group_query_attention(n: OnnxNode) -> list[Port]:
     follow the old ones in the cache, which is as long as the past or, if that is more, as
     `total_sequence_length`: a past that is longer is a buffer with room for what is to come.
     """
-    for position, name in _NOT_READ.items():
-        if n.optional(position) is not None:
-            raise n.unsupported(f"the input {name} is not supported")
     if n.attribute("kv_cache_bit_width", 0) or n.attribute("sliding_window_cache", 0):
         raise n.unsupported("caches of few bits, or of a window alone, are not supported")
     heads, groups = n.required("num_heads"), n.required("kv_num_heads")
