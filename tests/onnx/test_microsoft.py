@@ -161,7 +161,7 @@ def test_outputs_that_are_not_computed_may_have_names_that_nobody_reads(
         run(proto, *feeds.values())
 
 
-@pytest.mark.parametrize("mask", ["none", "raw", "lengths", "full"])
+@pytest.mark.parametrize("mask", ["none", "raw", "lengths", "ends and begins", "full"])
 @pytest.mark.parametrize("causal", [0, 1])
 def test_attention(mask: str, causal: int, rng: np.random.Generator) -> None:
     batch, length, heads, size = 2, 5, 2, 4
@@ -170,6 +170,7 @@ def test_attention(mask: str, causal: int, rng: np.random.Generator) -> None:
         "none": None,
         "raw": np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32),
         "lengths": np.array([3, 5], np.int32),
+        "ends and begins": np.array([5, 4, 0, 2], np.int32),
         "full": np.tril(np.ones((length, length), np.int32))[None].repeat(batch, 0),
     }
     check(

@@ -12,11 +12,13 @@ from polydevice.dtype import ElementType
 from polydevice.node import Port
 from polydevice.ops.arithmetic import Add, Divide, Multiply, Subtract
 from polydevice.ops.attention import ScaledDotProductAttention
+from polydevice.ops.broadcast import Broadcast
 from polydevice.ops.comparison import Less, LessEqual
 from polydevice.ops.concat import Concat
 from polydevice.ops.convert import Convert
 from polydevice.ops.gather import Gather
 from polydevice.ops.generate import Range
+from polydevice.ops.logical import LogicalAnd
 from polydevice.ops.math import Sqrt, Tanh
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.reshape import Reshape, Squeeze, Unsqueeze
@@ -91,15 +93,25 @@ def mask_bias(n: OnnxNode, kept: Port, kind: ElementType) -> Port:
     return n.emit(Select(), kept, zero, far)
 
 
-def padding_mask(n: OnnxNode, mask: Port, keys: Port) -> Port:
+def padding_mask(n: OnnxNode, mask: Port, batch: Port, keys: Port) -> Port:
     """Return what a mask of any form keeps, as boolean [B, 1, S or 1, T].
 
-    [B] holds numbers of keys, [B, T] and [B, S, T] are 0 for keys that are left out.
+    [B] holds numbers of keys, [2 * B] where keys end and, behind that, where they begin; [B, T] and
+    [B, S, T] are 0 for keys that are left out.
     """
     if mask.desc.rank == 1:
         places = n.emit(Range(ElementType.i64), 0, keys, 1)
-        lengths = n.emit(Unsqueeze(), n.emit(Convert(ElementType.i64), mask), [1])
-        mask = n.emit(Less(), places, lengths)
+        known = n.emit(Convert(ElementType.i64), mask)
+        none = n.emit(Broadcast(), 0, n.emit(Unsqueeze(), batch, [0]))
+        rows = n.emit(
+            Reshape(special_zero=False),
+            n.emit(Concat(0), known, none),
+            joined(n, [-1], n.emit(Unsqueeze(), batch, [0]), [1]),
+        )
+        ends, begins = (n.emit(Gather(), rows, row, 0) for row in (0, 1))
+        mask = n.emit(
+            LogicalAnd(), n.emit(Less(), places, ends), n.emit(LessEqual(), begins, places)
+        )
     else:
         mask = n.emit(Convert(ElementType.boolean), mask)
     axes = {2: [1, 2], 3: [1]}.get(n.rank(mask))
@@ -122,7 +134,8 @@ def _total_bias(
     keys = axis_size(n, k, 2)
     parts: list[Port] = [] if extra is None else [extra]
     if mask is not None:
-        parts.append(mask_bias(n, padding_mask(n, mask, keys), q.element_type))
+        kept = padding_mask(n, mask, axis_size(n, q, 0), keys)
+        parts.append(mask_bias(n, kept, q.element_type))
     if causal:
         kept = causal_mask(n, axis_size(n, q, 2), keys)
         limits = np.finfo(np.float16 if q.element_type is ElementType.f16 else np.float32)
