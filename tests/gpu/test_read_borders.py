@@ -57,6 +57,17 @@ def test_a_residual_sum_that_widens(opencl, builder, channels, fill):
     check_answers(network, opencl, builder)
 
 
+def test_a_border_of_nothing(opencl, builder):
+    """As sizes are padded up to others that they happen to have."""
+    s = Sketch()
+    x = s.input("x", 2, 8, 8, 6)
+    wide = s.add("first", Relu(), s.conv("a", x, 8))
+    padded = _pad(s, wide, (0, 0, 0, 0), (0, 0, 0, 0), fill=1.0)
+    network = s.network(y=s.add("sum", Add(), s.conv("b", wide, 8), padded))
+    assert "pad" not in launching(compiled(network))
+    check_answers(network, opencl, builder)
+
+
 @pytest.mark.parametrize("border", [((1, 0, 0, 2), (0, 1, 3, 0)), ((0, 3, 2, 1), (0, 0, 0, 0))])
 @pytest.mark.parametrize("planar", [True, False])
 def test_every_axis_on_both_sides(opencl, builder, border, planar):

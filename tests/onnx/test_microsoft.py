@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from polydevice import Core
+from polydevice.errors import UnsupportedOperationError
 from polydevice.ops.attention import ScaledDotProductAttention
 from tests.absent import wants
 from tests.onnx.models import run
@@ -125,9 +126,42 @@ def test_embed_layer_normalization(rng: np.random.Generator) -> None:
     mask = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32)
     tables = [_f(rng, 11, 8), _f(rng, 6, 8), _f(rng, 2, 8), _f(rng, 8), _f(rng, 8)]
     check("EmbedLayerNormalization", [ids, segments, *tables, mask], 2, integers=(1,), epsilon=1e-5)
+    check("EmbedLayerNormalization", [ids, segments, *tables], 2, integers=(1,), epsilon=1e-5)
 
 
-@pytest.mark.parametrize("mask", ["none", "raw", "lengths", "full"])
+def test_outputs_that_are_not_computed_may_have_names_that_nobody_reads(
+    rng: np.random.Generator,
+) -> None:
+    """As statistics for training do."""
+    feeds = {"x": _f(rng, 2, 3, 8), "skip": _f(rng, 2, 3, 8)}
+    stored = {"scale": _f(rng, 8)}
+    node = helper.make_node(
+        "SkipSimplifiedLayerNormalization", ["x", "skip", "scale"],
+        ["y", "mean", "deviation", "sum"], domain=MS, epsilon=1e-5,
+    )  # fmt: skip
+    proto = _model(node, feeds, stored, 17)
+    del proto.graph.output[1:3]
+    y, total = run(proto, *feeds.values())
+    want = feeds["x"].astype(np.float64) + feeds["skip"]
+    np.testing.assert_allclose(total, want, rtol=1e-6)
+    want = want / np.sqrt((want**2).mean(-1, keepdims=True) + 1e-5) * stored["scale"]
+    np.testing.assert_allclose(y, want, rtol=1e-4, atol=1e-5)
+    read = _model(node, feeds, stored, 17)
+    with pytest.raises(UnsupportedOperationError, match=r"output 1 \('mean'\) of SkipSimplified"):
+        run(read, *feeds.values())
+    inner = helper.make_graph(
+        [helper.make_node("Neg", ["deviation"], ["z"])], "b", [],
+        [helper.make_empty_tensor_value_info("z")],
+    )  # fmt: skip
+    proto.graph.node.append(
+        helper.make_node("If", ["yes"], ["w"], then_branch=inner, else_branch=inner)
+    )
+    proto.graph.initializer.append(numpy_helper.from_array(np.array(True), "yes"))
+    with pytest.raises(UnsupportedOperationError, match=r"output 2 \('deviation'\)"):
+        run(proto, *feeds.values())
+
+
+@pytest.mark.parametrize("mask", ["none", "raw", "lengths", "ends and begins", "full"])
 @pytest.mark.parametrize("causal", [0, 1])
 def test_attention(mask: str, causal: int, rng: np.random.Generator) -> None:
     batch, length, heads, size = 2, 5, 2, 4
@@ -136,6 +170,7 @@ def test_attention(mask: str, causal: int, rng: np.random.Generator) -> None:
         "none": None,
         "raw": np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32),
         "lengths": np.array([3, 5], np.int32),
+        "ends and begins": np.array([5, 4, 0, 2], np.int32),
         "full": np.tril(np.ones((length, length), np.int32))[None].repeat(batch, 0),
     }
     check(

@@ -171,6 +171,22 @@ def test_average_of_windows_that_reach_out(include, seed, device):
         np.testing.assert_allclose(y, expected, 1e-5, 1e-6)
 
 
+@pytest.mark.parametrize("kind", ["AveragePool", "MaxPool"])
+def test_windows_larger_than_the_whole_input(kind, device, rng):
+    """Exporters write them for the mean of each channel; one that overhangs by a stride is none."""
+    attributes = {"kernel_shape": [16, 9], "strides": [16, 4], "pads": [0, 2, 0, 2], "ceil_mode": 1}
+    if kind == "AveragePool":
+        attributes["count_include_pad"] = 1
+    proto = model([helper.make_node(kind, ["x"], ["y"], **attributes)], [value("x", list("abcd"))])
+    for shape in ((1, 3, 7, 5), (2, 5, 3, 7), (1, 16, 19, 2), (1, 3, 1, 12)):
+        x = rng.standard_normal(shape).astype(np.float32)
+        (y,) = run(proto, x, device=device)
+        (want,) = onnxruntime_outputs(proto, x)
+        np.testing.assert_allclose(y, want, 1e-5, 1e-6)
+    with pytest.raises(ShapeError, match="window of 9 .* is larger than the input of 1 padded"):
+        run(proto, rng.standard_normal((1, 3, 7, 1)).astype(np.float32), device=device)
+
+
 @pytest.mark.parametrize("auto_pad", ["NOTSET", "VALID"])
 @pytest.mark.parametrize("seed", range(4))
 def test_norm_of_windows_that_reach_out(auto_pad, seed, device):

@@ -126,22 +126,21 @@ class Window:
         begin, end = (0, 0) if valid else (self.pads_begin[axis], self.pads_end[axis])
         low, high = bounds(size)
         least, most = bounds(extent)
-        if high is not None and high + begin + end < least:
+        fewest = 0 if most is None else self._count(low, begin, end, stride, most)
+        largest = None if high is None else self._count(high, begin, end, stride, least)
+        if largest == 0:
             raise ShapeError(
                 f"the window of {extent} (with dilation) is larger than the input of {size} "
                 f"padded by {begin} and {end}"
             )
-        fewest = 0 if most is None else self._count(low, begin, end, stride, most)
-        largest = None if high is None else self._count(high, begin, end, stride, least)
         return dim(fewest, largest)
 
     def _count(self, size: int, begin: int, end: int, stride: int, extent: int) -> int:
         room = size + begin + end - extent
-        if room < 0:
-            return 0
         if self.rounding is RoundingType.FLOOR:
-            return room // stride + 1
-        count = -(-room // stride) + 1
+            return max(room // stride + 1, 0)
+        # Taken too is one that overhangs by less than a stride, be it larger than the whole input.
+        count = max(-(-room // stride) + 1, 0)
         if self.rounding is RoundingType.CEIL_TORCH and (count - 1) * stride >= size + begin:
             count -= 1
         return count

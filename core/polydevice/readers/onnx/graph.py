@@ -203,6 +203,8 @@ class GraphReader:
         translator = catalog.find_translator(node.domain, node.op_type, node.version)
         if translator is not None:
             made = translator(node)
+            if node.domain == "com.microsoft":  # whose operators get new inputs at any time
+                node.check_all_read()
             return [made] if isinstance(made, Port) else made
         direct = catalog.find_direct(node.domain, node.op_type)
         if direct is not None:
@@ -223,8 +225,10 @@ class GraphReader:
             if not name:
                 continue
             port = ports[position] if position < len(ports) else None
-            if port is None:
-                raise UnsupportedOperationError(f"output {position} ({name!r}) is not supported")
+            if port is None:  # as exporters name statistics that only training reads
+                reason = f"output {position} ({name!r}) of {node.op_type} is not supported"
+                scope.withhold(name, reason)
+                continue
             port.names.add(name)
             scope.define(name, port)
 

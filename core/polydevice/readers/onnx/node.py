@@ -59,6 +59,7 @@ class OnnxNode(Emitter):
         self.attributes = dict(attributes)
         self.outputs = list(outputs)
         self.proto = proto
+        self._read: set[int] = set()
 
     @property
     def title(self) -> str:
@@ -81,11 +82,18 @@ class OnnxNode(Emitter):
 
     def optional(self, index: int) -> Port | None:
         """Return an input, None when it is left out."""
+        self._read.add(index)
         return self.inputs[index] if index < len(self.inputs) else None
 
     def required_inputs(self) -> list[Port]:
         """Return all inputs; raises ModelFormatError when one in the middle is left out."""
         return [self.input(index) for index in range(len(self.inputs))]
+
+    def check_all_read(self) -> None:
+        """Raise UnsupportedOperationError for inputs that are given and that nobody asked for."""
+        for index, port in enumerate(self.inputs):
+            if port is not None and index not in self._read:
+                raise self.unsupported(f"input {index} ({port.name!r}) is not supported")
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """Return an attribute's value, `default` when neither model nor schema gives one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from polydevice.errors import ModelFormatError
+from polydevice.errors import ModelFormatError, UnsupportedOperationError
 from polydevice.node import Node, Port
 from polydevice.ops.io import Constant, Parameter
 from polydevice.tensor import TensorDesc
@@ -93,6 +93,11 @@ class Scope:
         self.prefix = prefix
         self.ranks: dict[str, int] = {}
         self._values: dict[str, Port | None] = {}
+        self._withheld: dict[str, str] = {}
+
+    def withhold(self, name: str, reason: str) -> None:
+        """Let a value have a name as long as nobody asks for it; `reason` tells who does."""
+        self._withheld[name] = reason
 
     def define(self, name: str, port: Port | None) -> None:
         """Give a value a name; None is an optional input that was left out.
@@ -109,7 +114,10 @@ class Scope:
 
         Raises:
             ModelFormatError: when no value has the name.
+            UnsupportedOperationError: for a value that is not computed.
         """
+        if name in self._withheld:
+            raise UnsupportedOperationError(self._withheld[name])
         if name in self._values:
             return self._values[name]
         if self.outer is None:

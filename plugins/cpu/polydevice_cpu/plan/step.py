@@ -186,6 +186,7 @@ class ArrayStep:
     Attributes:
         writes: whether the function takes the outputs' arrays too, behind the inputs, and writes
             them itself; else what it returns is copied there.
+        draws: whether its numbers are random, so that it runs in every inference.
     """
 
     name: str
@@ -196,6 +197,7 @@ class ArrayStep:
     implementation: str = "numpy"
     writes: bool = False
     layers: tuple[str, ...] = ()
+    draws: bool = False
 
     @property
     def values(self) -> list[Value]:

@@ -178,7 +178,9 @@ class Call:
             coordinate = f"(c{number}) / {role}_UNDER{axis} % {role}_SIZE{axis}"
             within.append(f"(uint)({coordinate} - {role}_FIRST{axis}) < (uint){role}_COUNT{axis}")
         names_ = ", ".join(f"c{number}" for number in range(len(groups)))
-        at = f"({' && '.join(within)} ? {role}_INSIDE_AT({names_}) : -1)"
+        at = f"{role}_INSIDE_AT({names_})"
+        if within:  # or the sizes happen to be those that it is padded to
+            at = f"({' && '.join(within)} ? {at} : -1)"
         self.define(**{f"{role}_AT({names_})": at})
         kind = types.compute_type(value.storage)
         real = kind in ("float", "double")

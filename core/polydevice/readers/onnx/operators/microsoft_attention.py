@@ -12,7 +12,7 @@ from polydevice.dtype import ElementType
 from polydevice.node import Port
 from polydevice.ops.arithmetic import Add, Divide, Multiply, Subtract
 from polydevice.ops.attention import ScaledDotProductAttention
-from polydevice.ops.broadcast import Broadcast, BroadcastMode
+from polydevice.ops.broadcast import Broadcast
 from polydevice.ops.comparison import Less, LessEqual
 from polydevice.ops.concat import Concat
 from polydevice.ops.convert import Convert
@@ -29,7 +29,7 @@ from polydevice.ops.split import Split, VariadicSplit
 from polydevice.ops.transpose import Transpose
 from polydevice.readers.onnx.catalog import translates
 from polydevice.readers.onnx.node import OnnxNode
-from polydevice.readers.onnx.operators.reshape import joined, part_of_shape
+from polydevice.readers.onnx.operators.reshape import joined
 from polydevice.readers.onnx.operators.topk import axis_size
 
 _MS = "com.microsoft"
@@ -46,10 +46,15 @@ def join_heads(n: OnnxNode, x: Port) -> Port:
     return n.emit(Reshape(special_zero=True), n.emit(Transpose(), x, [0, 2, 1, 3]), [0, 0, -1])
 
 
-def attend(n: OnnxNode, q: Port, k: Port, v: Port, bias: Port | None) -> Port:
-    """softmax(scale * q·kᵀ + bias)·v for [B, N, S or T, H]; `scale` is an attribute."""
-    if n.attribute("softcap", 0.0):
-        return _attend_capped(n, q, k, v, bias)
+def attend(
+    n: OnnxNode, q: Port, k: Port, v: Port, bias: Port | None, sink: Port | None = None
+) -> Port:
+    """softmax(scale * q·kᵀ + bias)·v for [B, N, S or T, H]; `scale` is an attribute.
+
+    A `sink` [B, N, S, 1] holds the scores of one more key, whose value is 0.
+    """
+    if n.attribute("softcap", 0.0) or sink is not None:
+        return _attend_in_steps(n, q, k, v, bias, sink)
     scale = n.attribute("scale", 0.0)
     optional = [] if bias is None else [bias]
     if scale:
@@ -57,8 +62,10 @@ def attend(n: OnnxNode, q: Port, k: Port, v: Port, bias: Port | None) -> Port:
     return n.emit(ScaledDotProductAttention(), q, k, v, *optional)
 
 
-def _attend_capped(n: OnnxNode, q: Port, k: Port, v: Port, bias: Port | None) -> Port:
-    """Attention whose scores are bent to stay below `softcap`, which the operation cannot say."""
+def _attend_in_steps(
+    n: OnnxNode, q: Port, k: Port, v: Port, bias: Port | None, sink: Port | None
+) -> Port:
+    """Attention with scores below `softcap`, or with a sink, which the operation cannot say."""
     scale = n.attribute("scale", 0.0)
     if scale:
         q = n.emit(Multiply(), q, n.like(scale, q))
@@ -66,11 +73,17 @@ def _attend_capped(n: OnnxNode, q: Port, k: Port, v: Port, bias: Port | None) ->
         size = n.emit(Convert(q.element_type), axis_size(n, q, -1))
         q = n.emit(Divide(), q, n.emit(Sqrt(), size))
     scores = n.emit(MatMul(transpose_b=True), q, k)
-    cap = n.like(n.attribute("softcap"), scores)
-    scores = n.emit(Multiply(), n.emit(Tanh(), n.emit(Divide(), scores, cap)), cap)
+    if n.attribute("softcap", 0.0):
+        cap = n.like(n.attribute("softcap"), scores)
+        scores = n.emit(Multiply(), n.emit(Tanh(), n.emit(Divide(), scores, cap)), cap)
     if bias is not None:
         scores = n.emit(Add(), scores, bias)
-    return n.emit(MatMul(), n.emit(SoftMax(-1), scores), v)
+    if sink is not None:
+        scores = n.emit(Concat(3), sink, scores)
+    weights = n.emit(SoftMax(-1), scores)
+    if sink is not None:
+        weights = n.emit(Slice(), weights, [1], [2**31 - 1], [1], [3])
+    return n.emit(MatMul(), weights, v)
 
 
 def mask_bias(n: OnnxNode, kept: Port, kind: ElementType) -> Port:
@@ -80,15 +93,25 @@ def mask_bias(n: OnnxNode, kept: Port, kind: ElementType) -> Port:
     return n.emit(Select(), kept, zero, far)
 
 
-def padding_mask(n: OnnxNode, mask: Port, keys: Port) -> Port:
+def padding_mask(n: OnnxNode, mask: Port, batch: Port, keys: Port) -> Port:
     """Return what a mask of any form keeps, as boolean [B, 1, S or 1, T].
 
-    [B] holds numbers of keys, [B, T] and [B, S, T] are 0 for keys that are left out.
+    [B] holds numbers of keys, [2 * B] where keys end and, behind that, where they begin; [B, T] and
+    [B, S, T] are 0 for keys that are left out.
     """
     if mask.desc.rank == 1:
         places = n.emit(Range(ElementType.i64), 0, keys, 1)
-        lengths = n.emit(Unsqueeze(), n.emit(Convert(ElementType.i64), mask), [1])
-        mask = n.emit(Less(), places, lengths)
+        known = n.emit(Convert(ElementType.i64), mask)
+        none = n.emit(Broadcast(), 0, n.emit(Unsqueeze(), batch, [0]))
+        rows = n.emit(
+            Reshape(special_zero=False),
+            n.emit(Concat(0), known, none),
+            joined(n, [-1], n.emit(Unsqueeze(), batch, [0]), [1]),
+        )
+        ends, begins = (n.emit(Gather(), rows, row, 0) for row in (0, 1))
+        mask = n.emit(
+            LogicalAnd(), n.emit(Less(), places, ends), n.emit(LessEqual(), begins, places)
+        )
     else:
         mask = n.emit(Convert(ElementType.boolean), mask)
     axes = {2: [1, 2], 3: [1]}.get(n.rank(mask))
@@ -111,7 +134,8 @@ def _total_bias(
     keys = axis_size(n, k, 2)
     parts: list[Port] = [] if extra is None else [extra]
     if mask is not None:
-        parts.append(mask_bias(n, padding_mask(n, mask, keys), q.element_type))
+        kept = padding_mask(n, mask, axis_size(n, q, 0), keys)
+        parts.append(mask_bias(n, kept, q.element_type))
     if causal:
         kept = causal_mask(n, axis_size(n, q, 2), keys)
         limits = np.finfo(np.float16 if q.element_type is ElementType.f16 else np.float32)
@@ -247,69 +271,3 @@ def rotary_embedding(n: OnnxNode) -> Port:
     angles = [n.emit(Unsqueeze(), n.emit(Gather(), t, positions, 0), [1]) for t in (cos, sin)]
     y = rotate(n, x, angles[0], angles[1], size, bool(n.attribute("interleaved", 0)))
     return join_heads(n, y) if flat else y
-
-
-@translates("GroupQueryAttention", domain=_MS)
-def group_query_attention(n: OnnxNode) -> list[Port]:
-    """Causal attention in which several query heads share one key and value head.
-
-    The past must hold exactly the keys before the queries (no padding): then `seqlens_k` adds
-    nothing but the padding of the batch's shorter items, whose keys are masked.
-    """
-    heads, groups = n.required("num_heads"), n.required("kv_num_heads")
-    window = n.attribute("local_window_size", -1)
-    query, key, value = n.input(0), n.optional(1), n.optional(2)
-    if key is None or value is None:
-        q, k, v = _split_packed(n, query, heads, groups)
-    else:
-        q = split_heads(n, query, heads)
-        k, v = split_heads(n, key, groups), split_heads(n, value, groups)
-    past_k, past_v, lengths = n.optional(3), n.optional(4), n.input(5)
-    queries = axis_size(n, q, 2)
-    start = n.value(0) if past_k is None else axis_size(n, past_k, 2)
-    if n.attribute("do_rotary", 0):
-        cos, sin = n.input(7), n.input(8)
-        if cos.shape is None or not isinstance(cos.shape[1], int):
-            raise n.unsupported("the cosines need a known shape")
-        places = n.emit(Range(ElementType.i64), start, n.emit(Add(), start, queries), 1)
-        angles = [n.emit(Unsqueeze(), n.emit(Gather(), t, places, 0), [0, 1]) for t in (cos, sin)]
-        pairs = bool(n.attribute("rotary_interleaved", 0))
-        size = 2 * cos.shape[1]
-        q, k = (rotate(n, t, angles[0], angles[1], size, pairs) for t in (q, k))
-    if past_k is not None and past_v is not None:
-        k, v = n.emit(Concat(2), past_k, k), n.emit(Concat(2), past_v, v)
-    keys = axis_size(n, k, 2)
-    kept = causal_mask(n, queries, keys)
-    if window > 0:
-        rows = n.emit(Range(ElementType.i64), n.emit(Subtract(), keys, queries), keys, 1)
-        columns = n.emit(Range(ElementType.i64), 0, keys, 1)
-        oldest = n.emit(Subtract(), n.emit(Unsqueeze(), rows, [1]), window)
-        kept = n.emit(LogicalAnd(), kept, n.emit(Less(), oldest, columns))
-    # seqlens_k holds the number of keys less one, per item.
-    total = n.emit(Add(), n.emit(Convert(ElementType.i64), lengths), 1)
-    total = n.emit(Reshape(special_zero=False), total, [-1])
-    kept = n.emit(LogicalAnd(), kept, padding_mask(n, total, keys))
-    far = np.finfo(np.float16 if q.element_type is ElementType.f16 else np.float32).min
-    bias = n.emit(Select(), kept, n.like(0, q), n.like(far, q))
-    repeated = [_repeated(n, part, heads // groups) for part in (k, v)]
-    return [join_heads(n, attend(n, q, repeated[0], repeated[1], bias)), k, v]
-
-
-def _split_packed(n: OnnxNode, packed: Port, heads: int, groups: int) -> list[Port]:
-    """Split [B, S, (N + 2 * groups) * H]."""
-    parts = split_heads(n, packed, heads + 2 * groups)
-    return n.emit_all(VariadicSplit(), parts, 1, [heads, groups, groups])
-
-
-def _repeated(n: OnnxNode, x: Port, times: int) -> Port:
-    """Repeat every head: [B, G, T, H] → [B, G * times, T, H]."""
-    if times == 1:
-        return x
-    ones = n.emit(Unsqueeze(), x, [2])
-    shape = joined(n, part_of_shape(n, x, 0, 2), [times], part_of_shape(n, x, 2, 4))
-    spread = n.emit(Broadcast(BroadcastMode.BIDIRECTIONAL), ones, shape)
-    count = x.shape[1] if x.shape is not None else None
-    if not isinstance(count, int):
-        raise n.unsupported("the number of key heads must be known")
-    sizes = joined(n, part_of_shape(n, x, 0, 1), [count * times], part_of_shape(n, x, 2, 4))
-    return n.emit(Reshape(special_zero=False), spread, sizes)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from polydevice.dtype import ElementType
 from polydevice.node import Port
 from polydevice.ops.arithmetic import Add, Divide, Multiply
+from polydevice.ops.broadcast import Broadcast
 from polydevice.ops.convert import Convert
 from polydevice.ops.gather import Gather
 from polydevice.ops.generate import Range
@@ -75,8 +78,9 @@ def embed_layer_normalization(n: OnnxNode) -> list[Port | None]:
         total = n.emit(Add(), total, n.emit(Gather(), kinds, segments, 0))
     y = layer_norm(n, total, n.input(5), n.input(6))
     counts = None
-    if n.wants(1):
-        if mask is None:
-            raise n.unsupported("the second output needs a mask")
+    if n.wants(1) and mask is not None:
         counts = n.emit(ReduceSum(keep_dims=False), n.emit(Convert(ElementType.i32), mask), [1])
+    elif n.wants(1):  # ONNX Runtime counts none
+        items = n.emit(Unsqueeze(), axis_size(n, ids, 0), [0])
+        counts = n.emit(Broadcast(), np.zeros((), np.int32), items)
     return [y, counts, total]

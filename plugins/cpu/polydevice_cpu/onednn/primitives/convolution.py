@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from polydevice_cpu.onednn.attributes import Attributes
-from polydevice_cpu.onednn.constants import FORWARD_INFERENCE, Algorithm
+from polydevice_cpu.onednn.constants import FORWARD_INFERENCE, Algorithm, DataType
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.engine import engine
 from polydevice_cpu.onednn.primitive import Primitive
@@ -29,13 +29,40 @@ def convolution(
     `weights` are [O, C, kernel…], or [G, O/G, C/G, kernel…] with groups. `dilations` count from
     1 as everywhere in polydevice (oneDNN itself counts from 0).
     """
-    return _created(
+    made = _created(
         "convolution_forward",
         algorithm,
         (src, weights, bias, dst),
         (strides, dilations, pads_begin, pads_end),
         attributes,
     )
+    return None if made is None or _is_wrong(made, strides, pads_begin) else made
+
+
+_TILES = "brgconv:avx512_core_amx"
+_TILE_CHANNELS = 32
+"""Numbers of 16 bits in a row of a tile."""
+
+
+def _is_wrong(made: Primitive, strides: Sequence[int], pads_begin: Sequence[int]) -> bool:
+    """Whether the code computes something else.
+
+    Where as many pixels as a stride fill rows of tiles, which the channels of one do not, oneDNN
+    3.2 takes the weights of others for them, as of 2x2 windows in steps of 2 over 48 channels. And
+    it writes beyond its own memory for some volumes of which it leaves out planes and rows, as of
+    1x1x3 windows in steps of 2, 3 and 2 over 40 channels.
+    """
+    by_tiles = made.implementation.startswith(_TILES)
+    if not by_tiles or made.src.data_type not in (DataType.BF16, DataType.F16):
+        return False
+    channels, *kernel = made.weights.shape[-1 - len(strides) :]
+    gaps = [size < step for size, step in zip(kernel, strides, strict=True)]
+    if len(gaps) == 3 and gaps[0] and gaps[1]:
+        return True
+    stride = strides[-1]
+    whole = channels * stride % _TILE_CHANNELS == 0 and channels * stride > _TILE_CHANNELS
+    steps = stride > 1 and kernel[-1] % stride == 0 and not pads_begin[-1]
+    return whole and steps and channels % _TILE_CHANNELS != 0
 
 
 def deconvolution(

@@ -428,7 +428,10 @@ class PlanBuilder:
         write = writer(node.op)
         start = with_code(node.op, starter(node.op) if write is None else write)
         writes = write is not None
-        self.emit(ArrayStep(node.name, node.type, start, inputs, outputs, writes=writes))
+        draws = node.op.is_stateful
+        self.emit(
+            ArrayStep(node.name, node.type, start, inputs, outputs, writes=writes, draws=draws)
+        )
         for port, value in zip(node.outputs, looks, strict=True):
             self.set(port, value)
 

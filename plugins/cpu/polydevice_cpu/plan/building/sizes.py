@@ -16,6 +16,7 @@ from polydevice.node import Node, Port
 from polydevice.ops.control_flow import If
 from polydevice.ops.io import Constant
 from polydevice.ops.op import Op
+from polydevice.ops.random import Multinomial, RandomUniform
 from polydevice.passes.check_sizes import check_sizes
 from polydevice.rewrites.control_flow.inline_branches import inline_branches
 from polydevice.runtime.plan_cache import Shapes
@@ -105,7 +106,8 @@ class Sizes:
         """
         sized, _ = self._first(shapes, prepared)
         for node in sized.nodes:
-            if node.op.has_bodies or node.op.is_stateful or node.op.has_side_effect:
+            draws = isinstance(node.op, (RandomUniform, Multinomial))
+            if node.op.has_bodies or (node.op.is_stateful and not draws) or node.op.has_side_effect:
                 raise UntraceableError(f"{node.title} keeps something or has a body")
         return sized
 

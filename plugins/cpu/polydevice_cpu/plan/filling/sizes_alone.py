@@ -16,7 +16,7 @@ def of_sizes_alone(steps: Sequence[Step]) -> tuple[frozenset[int], set[int]]:
     """Return the numbers of such steps, and identities of what they write and others read.
 
     Args:
-        steps: of a plan without variables, bodies and random numbers.
+        steps: of a plan without variables and bodies.
     """
     shared: set[int] = set()  # what other steps write, too
     while True:
@@ -39,6 +39,8 @@ def _found(steps: Sequence[Step], shared: set[int]) -> tuple[set[int], set[int]]
         # What was written before may be read: a sum is added to what its place holds.
         read += [root for root in made if id(root) in written]
         written.update(map(id, made))
+        if isinstance(step, ArrayStep) and step.draws:
+            continue
         if all(root.kind is Kind.CONSTANT or id(root) in known for root in read) and all(
             root.kind is Kind.ARENA and id(root) not in shared for root in made
         ):

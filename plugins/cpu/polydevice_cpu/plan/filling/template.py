@@ -177,7 +177,8 @@ class _Filled:
             read, written = ([self._value(number) for number in each] for each in (inputs, outputs))
             start, code = step.start, step.implementation
             return ArrayStep(
-                *(step.name, step.type, start, read, written, code, step.writes, step.layers)
+                *(step.name, step.type, start, read, written, code),
+                *(step.writes, step.layers, step.draws),
             )
         if place in self._products or place in self._windows:
             by_machine = self._by_machine(form)
