@@ -12,7 +12,7 @@ from polydevice_cpu.algorithms.by_machine.windows import sums
 from polydevice_cpu.algorithms.by_machine.windows.tiles import Function, Terms
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.plan import settling
-from polydevice_cpu.plan.filling.by_machine import windows
+from polydevice_cpu.plan.filling.by_machine import positions, windows
 from tests.cpu import models
 from tests.cpu.loading import asked_from_now, image, load, wait_for_settling
 from tests.cpu.machine_code import by_machine_code, with_avx512
@@ -60,7 +60,7 @@ def test_new_shapes_are_computed_by_machine_code_and_later_by_onednn(core, monke
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
         if by_machine_code(executable):
             seen += 1
-            assert len(by_machine_code(executable)) == 3
+            assert len(by_machine_code(executable)) == 4
             for _ in range(settling.RUNS):
                 np.testing.assert_array_equal(request.infer({"x": x})["y"], got)
             wait_for_settling()
@@ -151,7 +151,8 @@ def test_several_threads_share_the_work(core, monkeypatch, few_ns):
 
 
 def test_without_threads_that_share_work_several_are_onednns(core, monkeypatch):
-    monkeypatch.setattr(windows, "may_share", lambda: False)
+    for module in (windows, positions):
+        monkeypatch.setattr(module, "may_share", lambda: False)
     executable = load(core, picture(), CPU_THREADS_NUM=2)
     request = executable.create_infer_request()
     for number, (height, width) in enumerate(SIZES):
@@ -185,7 +186,7 @@ def test_onednn_is_asked_for_no_convolution_then(core, monkeypatch):
         request.infer({"x": image(number, 1, 3, height, width)})
     asked = asked_from_now(monkeypatch)
     request.infer({"x": image(9, 1, 3, 40, 41)})
-    assert len(by_machine_code(executable)) == 3
+    assert len(by_machine_code(executable)) == 4
     assert not [name for name in asked if name.startswith("convolution")]
 
 

@@ -29,6 +29,7 @@ CHAINS = {
     "clip": [(Function.LINEAR, 2.0, 0.0), (Function.CLIP, -3.0, 20.0)],
     "prelu": [(Function.PRELU, 0.0, 0.0)],
     "hardswish": [(Function.HARDSWISH, 1 / 6, 0.5), (Function.LINEAR, 1.25, -0.25)],
+    "hardsigmoid": [(Function.HARDSIGMOID, 0.2, 0.5), (Function.LINEAR, 3.0, -1.0)],
     "logistic": [(Function.LINEAR, 4.0, 1.5), (Function.LOGISTIC, 0.0, 0.0)],
     "swish": [(Function.SWISH, 1.75, 0.0), (Function.LINEAR, 0.5, 1.0)],
     "sum": [(Function.SWISH, 1.0, 0.0), (Function.SUM, 0.0, 0.0), (Function.RELU, 0.0, 0.0)],
@@ -38,6 +39,7 @@ ALGORITHMS = {
     Function.RELU: Algorithm.RELU,
     Function.CLIP: Algorithm.CLIP,
     Function.LINEAR: Algorithm.LINEAR,
+    Function.HARDSIGMOID: Algorithm.HARD_SIGMOID,
     Function.HARDSWISH: Algorithm.HARD_SWISH,
     Function.LOGISTIC: Algorithm.LOGISTIC,
     Function.SWISH: Algorithm.SWISH,
@@ -121,6 +123,8 @@ class Case:
                 y = alpha * y + beta
             elif function is Function.HARDSWISH:
                 y = y * np.clip(alpha * y + beta, 0, 1)
+            elif function is Function.HARDSIGMOID:
+                y = np.clip(alpha * y + beta, 0, 1)
             elif function is Function.LOGISTIC:
                 y = 1 / (1 + np.exp(-y))
             elif function is Function.SUM:
