@@ -14,7 +14,7 @@ from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.binding import strips as calls
 from polydevice_cpu.plan.filling import formulas, pairs
 from polydevice_cpu.plan.filling.by_machine import positions as at_positions
-from polydevice_cpu.plan.filling.strips import LEAST, REPEATED, pieces
+from polydevice_cpu.plan.filling.parts import LEAST, REPEATED, pieces
 from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, PrimitiveStep
 from polydevice_cpu.processor import has_bf16
 from tests.cpu import models
