@@ -322,12 +322,12 @@ class BoundPlan:
     # -- binding ------------------------------------------------------------------------------
 
     def _bind(self, step: Step) -> Call:
+        if isinstance(step, CodeStep):
+            return self._bind_code(step.code, step.values)
         if isinstance(step, PrimitiveStep):
             return self._bind_primitive(step)
         if isinstance(step, TailStep):
             return self._bind_tail(step)
-        if isinstance(step, CodeStep):
-            return self._bind_code(step.code, step.values)
         return self._bind_array_step(step)
 
     def _bind_primitive(self, step: PrimitiveStep) -> Call:
@@ -381,7 +381,11 @@ class BoundPlan:
         """Where values begin, and by number those of which only the offset is known as yet."""
         addresses, moving = [], []
         for number, value in enumerate(values):
-            start = self._start(value.storage.root)
+            storage = value.storage.root
+            if storage.kind is Kind.ARENA:  # as nearly all are
+                start: int | None = self._arena_start + storage.offset_bytes
+            else:
+                start = self._start(storage)
             addresses.append(value.offset_bytes + (start or 0))
             if start is None:
                 moving.append((number, value))

@@ -298,9 +298,10 @@ class StripForm:
         numbers = [size for each in geometry if isinstance(each, tuple) for size in each]
         if any(map(is_symbolic, numbers)) or geometry != self.windows:
             return None
-        for self.axis in self.axes:
-            found = self._apart_from(self.axis)
+        for axis in self.axes:
+            found = self._apart_from(axis)
             if found is not None:
+                self.axis = axis
                 return found
         return None
 

@@ -331,23 +331,21 @@ class _Filled:
 
     def _by_machine(self, form: StepForm) -> CodeStep | None:
         """The step with machine code for all sizes; None where oneDNN computes it."""
-        step, place = form.given, form.place
+        step, place, numbers, *_ = form
         assert isinstance(step, PrimitiveStep)
-        numbers = form.arguments
-        written = [self._value(numbers[Arg.DST])]
         if place in self._at_positions:
             inputs, sizes = self._at_positions[place]
             code = self._code_at_positions(step.primitive, sizes, numbers)
-            read = [self._value(numbers[index]) for index in inputs]
         elif place in self._products:
-            read = [self._value(numbers[index]) for index in self._products[place].inputs]
-            code = self._code_of_product(place)
+            inputs, code = self._products[place].inputs, self._code_of_product(place)
         else:
-            read = [self._value(numbers[index]) for index in self._found.windows_by_machine[place]]
+            inputs = self._found.windows_by_machine[place]
             code = self._code_of_windows(step.primitive, place, numbers)
         if code is None:
             return None
         self.is_for_now |= place not in self._found.staying
+        read = [self._value(numbers[index]) for index in inputs]
+        written = [self._value(numbers[Arg.DST])]
         return CodeStep(step.name, step.type, code, read, written, step.layers)
 
     def _code_at_positions(
