@@ -259,3 +259,21 @@ def test_means_that_take_numpy_long_are_computed_by_machine_code(core, monkeypat
     wait_for_settling()
     np.testing.assert_array_equal(request.infer({"x": x})["y"], got)
     assert not by_machine_code(executable)
+
+
+def test_means_of_large_pictures_divide_by_what_each_has(core, monkeypatch):
+    monkeypatch.setattr(settling, "RUNS", 1 << 30)
+    nodes = [("Conv", ["x", "wide"], ["a"], {"pads": [1] * 4}), ("Relu", ["a"], ["b"], {})]
+    nodes.append(("GlobalAveragePool", ["b"], ["y"], {}))
+    weights = {"wide": image(1, 24, 24, 3, 3) / 9}
+    model = models.build(nodes, {"x": [1, 24, "h", "w"]}, ["y"], weights)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    request, seen = executable.create_infer_request(), 0
+    sizes = [(90, 70), (81, 64), (100, 73), (75, 75), (64, 90), (90, 71)]
+    for _ in range(2):  # the second time with plans that are there
+        for number, (height, width) in enumerate(sizes):
+            x = image(number, 1, 24, height, width)
+            (wanted,) = models.answer(model, {"x": x})
+            np.testing.assert_allclose(request.infer({"x": x})["y"], wanted, rtol=1e-4)
+            seen += "ReduceMean" in by_machine_code(executable)
+    assert seen >= 6

@@ -435,7 +435,7 @@ class BoundPlan:
         if storage.kind is Kind.KEPT:
             home = self._home(storage)
             return None if home is None else address_of(home)
-        return None if storage.array is None else address_of(storage.array)
+        return None if storage.array is None else storage.address
 
     def _bind_array_step(self, step: ArrayStep) -> Call:
         compute = step.start(self._context)

@@ -353,8 +353,8 @@ POSITIONS_AT = -3
 """Where, among the numbers of such a call, the one of positions is."""
 
 
-_SIZES_AT = 10
-"""Where, among what a function is told, sizes begin."""
+_SIZES_AT, _SHARES_AT = 10, 25
+"""Where, among what a function is told, sizes begin, and numbers of functions that follow."""
 
 
 def told_of(made: Functions, given: TileCalls, constants: Constants) -> list[Told] | None:
@@ -407,6 +407,14 @@ def code_of(
         numbers[end - len(kinds) : end] = kinds
         end = start
     return Code(numbers, starts, pointers, size, kept)
+
+
+def divided_by(code: Code, count: int) -> Code:
+    """Let code of which `Function.QUOTIENT` follows first divide by a number, and return it."""
+    share = _both(count, 0.0)
+    for start in code.starts:
+        code.numbers[start + _SHARES_AT] = share
+    return code
 
 
 def code_of_all(

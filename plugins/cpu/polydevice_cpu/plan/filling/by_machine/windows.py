@@ -25,6 +25,7 @@ from polydevice_cpu.algorithms.by_machine.windows.sums import (
     arguments,
     code_of,
     cover_of,
+    divided_by,
     of_rows,
     taken_us,
 )
@@ -86,6 +87,7 @@ _POOLS = (
     Algorithm.POOLING_MAX,
 )
 _LEAST = float(np.finfo(np.float32).min)
+_OF_MEANS = Constants(None, None, None, [(1.0, 0.0)])
 _LARGEST = Constants(None, None, None, [], (_LEAST, _LEAST))
 
 
@@ -391,7 +393,8 @@ class WindowsByMachine:
         if is_max:
             return code_of(_of_pools(Terms.LARGEST), told, _LARGEST, threads)
         code = _of_pools(Terms.PLAIN, Function.QUOTIENT)
-        return code_of(code, told, _of_means(math.prod(window)), threads)
+        made = code_of(code, told, _OF_MEANS, threads)
+        return None if made is None else divided_by(made, math.prod(window))
 
 
 def _transposed(sides: tuple[Value, Value], form: _Form, threads: int) -> Code | None:
@@ -411,11 +414,6 @@ def _product(sides: tuple[Value, Value], form: _Form, threads: int) -> Code | No
     if taken_us(told, MORE_NS[_PRODUCT]) > threads * MOST_US[_PRODUCT]:
         return None
     return code_of(form.functions, told, form.constants, threads)
-
-
-@lru_cache
-def _of_means(count: int) -> Constants:
-    return Constants(None, None, None, [(count, 0.0)])
 
 
 @lru_cache
