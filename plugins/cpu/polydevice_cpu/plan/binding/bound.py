@@ -381,11 +381,7 @@ class BoundPlan:
         """Where values begin, and by number those of which only the offset is known as yet."""
         addresses, moving = [], []
         for number, value in enumerate(values):
-            storage = value.storage.root
-            if storage.kind is Kind.ARENA:  # as nearly all are
-                start: int | None = self._arena_start + storage.offset_bytes
-            else:
-                start = self._start(storage)
+            start = self._start(value.storage.root)
             addresses.append(value.offset_bytes + (start or 0))
             if start is None:
                 moving.append((number, value))
