@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from polydevice.errors import InferenceError, InferTimeoutError
 from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.binding.iterations import CALLS, MOST_ITERATIONS, TAKEN_BYTES, Iterations
+from polydevice_cpu.plan.filling.by_machine import positions
 from tests.cpu.loading import load, wait_for_settling
 from tests.cpu.machine_code import with_avx512
 from tests.cpu.models import build
@@ -127,8 +128,11 @@ def test_what_depends_on_sizes_alone_is_run_once_before(core, called):
     assert called == [22, 23] * 5
 
 
-def test_bodies_of_open_sizes_are_settled(core, called):
-    """A product in strips is not part of one call; the one for its own sizes is."""
+@pytest.mark.parametrize("by_machine", [False, True])
+def test_bodies_of_open_sizes_are_settled(core, called, monkeypatch, by_machine):
+    """A product in strips is not part of one call; machine code and one for its own sizes are."""
+    if not by_machine:
+        monkeypatch.setattr(positions, "MOST_CHANNELS", {})
     rng = np.random.default_rng(5)
     w = rng.standard_normal((96, 96)).astype(np.float32) / 8
     nodes = [node("MatMul", "h w", "product"), node("Relu", "product", "next")]
@@ -143,7 +147,7 @@ def test_bodies_of_open_sizes_are_settled(core, called):
             np.testing.assert_allclose(found, expected(made, feed)[0], rtol=1e-4, atol=1e-4)
             if number >= settling.RUNS - 1:
                 wait_for_settling()
-    assert called == [11, 11]
+    assert called == [11] * (settling.RUNS + 2 if by_machine else 2)
 
 
 def counting(limit="limit"):

@@ -13,13 +13,21 @@ from polydevice_cpu.onednn.library import library
 from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.binding import strips as calls
 from polydevice_cpu.plan.filling import formulas, pairs
-from polydevice_cpu.plan.filling.strips import LEAST, REPEATED, pieces
+from polydevice_cpu.plan.filling.by_machine import positions as at_positions
+from polydevice_cpu.plan.filling.parts import LEAST, REPEATED, pieces
 from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, PrimitiveStep
 from polydevice_cpu.processor import has_bf16
 from tests.cpu import models
 from tests.cpu.loading import asked_from_now, image, load, wait_for_settling
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
+
+
+@pytest.fixture(autouse=True)
+def _without_machine_code_at_positions(monkeypatch):
+    """As on processors without AVX-512, where products are computed in strips."""
+    monkeypatch.setattr(at_positions, "MOST_CHANNELS", {})
+
 
 PLANNED_ANEW = 2
 """Shapes before one has a plan with formulas."""

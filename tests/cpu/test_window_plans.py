@@ -12,7 +12,7 @@ from polydevice_cpu.algorithms.by_machine.windows import sums
 from polydevice_cpu.algorithms.by_machine.windows.tiles import Function, Terms
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.plan import settling
-from polydevice_cpu.plan.filling.by_machine import windows
+from polydevice_cpu.plan.filling.by_machine import positions, windows
 from tests.cpu import models
 from tests.cpu.loading import asked_from_now, image, load, wait_for_settling
 from tests.cpu.machine_code import by_machine_code, with_avx512
@@ -60,7 +60,7 @@ def test_new_shapes_are_computed_by_machine_code_and_later_by_onednn(core, monke
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
         if by_machine_code(executable):
             seen += 1
-            assert len(by_machine_code(executable)) == 3
+            assert len(by_machine_code(executable)) == 4
             for _ in range(settling.RUNS):
                 np.testing.assert_array_equal(request.infer({"x": x})["y"], got)
             wait_for_settling()
@@ -151,7 +151,8 @@ def test_several_threads_share_the_work(core, monkeypatch, few_ns):
 
 
 def test_without_threads_that_share_work_several_are_onednns(core, monkeypatch):
-    monkeypatch.setattr(windows, "may_share", lambda: False)
+    for module in (windows, positions):
+        monkeypatch.setattr(module, "may_share", lambda: False)
     executable = load(core, picture(), CPU_THREADS_NUM=2)
     request = executable.create_infer_request()
     for number, (height, width) in enumerate(SIZES):
@@ -185,7 +186,7 @@ def test_onednn_is_asked_for_no_convolution_then(core, monkeypatch):
         request.infer({"x": image(number, 1, 3, height, width)})
     asked = asked_from_now(monkeypatch)
     request.infer({"x": image(9, 1, 3, 40, 41)})
-    assert len(by_machine_code(executable)) == 3
+    assert len(by_machine_code(executable)) == 4
     assert not [name for name in asked if name.startswith("convolution")]
 
 
@@ -258,3 +259,21 @@ def test_means_that_take_numpy_long_are_computed_by_machine_code(core, monkeypat
     wait_for_settling()
     np.testing.assert_array_equal(request.infer({"x": x})["y"], got)
     assert not by_machine_code(executable)
+
+
+def test_means_of_large_pictures_divide_by_what_each_has(core, monkeypatch):
+    monkeypatch.setattr(settling, "RUNS", 1 << 30)
+    nodes = [("Conv", ["x", "wide"], ["a"], {"pads": [1] * 4}), ("Relu", ["a"], ["b"], {})]
+    nodes.append(("GlobalAveragePool", ["b"], ["y"], {}))
+    weights = {"wide": image(1, 24, 24, 3, 3) / 9}
+    model = models.build(nodes, {"x": [1, 24, "h", "w"]}, ["y"], weights)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    request, seen = executable.create_infer_request(), 0
+    sizes = [(90, 70), (81, 64), (100, 73), (75, 75), (64, 90), (90, 71)]
+    for _ in range(2):  # the second time with plans that are there
+        for number, (height, width) in enumerate(sizes):
+            x = image(number, 1, 24, height, width)
+            (wanted,) = models.answer(model, {"x": x})
+            np.testing.assert_allclose(request.infer({"x": x})["y"], wanted, rtol=1e-4)
+            seen += "ReduceMean" in by_machine_code(executable)
+    assert seen >= 6

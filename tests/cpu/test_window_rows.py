@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from polydevice_cpu.algorithms.by_machine.windows import phases, sums
+from polydevice_cpu.algorithms.by_machine.windows import kinds, phases
 from polydevice_cpu.algorithms.by_machine.windows.sums import Constants, Functions
 from polydevice_cpu.algorithms.by_machine.windows.tiles import Function, Terms
 from polydevice_cpu.onednn.engine import address_of
@@ -173,7 +173,38 @@ def test_nothing_beside_is_read_or_written(side):
 
 def test_places_whose_windows_read_alike_are_one_kind():
     """Those of windows with gaps, as many as lie between two elements."""
-    found = sums._kinds(20, 20, 3, 1, 3, 4)
-    kinds = [found.numbers[at : at + 4] for at in range(0, len(found.numbers), 4)]
-    assert sorted(kinds) == [(0, 4, 1, 3), (4, 12, 0, 3), (16, 4, 0, 2)]
+    found = kinds.kinds_of(20, 20, 3, 1, 3, 4)
+    made = [found.numbers[at : at + 4] for at in range(0, len(found.numbers), 4)]
+    assert sorted(made) == [(0, 4, 1, 3), (4, 12, 0, 3), (16, 4, 0, 2)]
     assert found.elements == 4 * 2 + 12 * 3 + 4 * 2
+
+
+def test_kinds_of_places_are_what_each_window_reads(rng):
+    """Of axes of any size, also of fewer positions than a window has elements."""
+    is_refused = set()
+    for _ in range(4000):
+        taps, step, left_out, pad = rng.integers((1, 1, 0, 0), (6, 5, 4, 6)).tolist()
+        size, behind = rng.integers((1, 0), (40, 6)).tolist()
+        reach = (taps - 1) * (left_out + 1) + 1
+        count = (size + pad + behind - reach) // step + 1
+        if count < 1:
+            continue
+        wanted = {}
+        for place in range(count):
+            read = [
+                tap for tap in range(taps) if 0 <= place * step - pad + tap * (left_out + 1) < size
+            ]
+            wanted[place] = (read[0], read[-1] + 1) if read else None
+        found = kinds.kinds_of(count, size, taps, step, left_out, pad)
+        is_refused.add(found is None)
+        assert (found is None) == (None in wanted.values())
+        if found is None:
+            continue
+        made = {}
+        for at in range(0, len(found.numbers), 4):
+            first, places, begin, end = found.numbers[at : at + 4]
+            made |= dict.fromkeys(range(first, first + places), (begin, end))
+        assert made == wanted
+        assert found.size == len(found.numbers) // 4
+        assert found.elements == sum(end - begin for begin, end in wanted.values())
+    assert is_refused == {False, True}

@@ -5,8 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.algorithms.by_machine.windows import sums
-from polydevice_cpu.algorithms.by_machine.windows.sums import Constants, Windows, arguments, code_of
+from polydevice_cpu.algorithms.by_machine.windows.sums import (
+    Constants,
+    Functions,
+    Windows,
+    arguments,
+    code_of,
+)
 from polydevice_cpu.algorithms.by_machine.windows.tiles import Function, Terms
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Attributes, Eltwise, Prelu, Sum
@@ -29,6 +36,7 @@ CHAINS = {
     "clip": [(Function.LINEAR, 2.0, 0.0), (Function.CLIP, -3.0, 20.0)],
     "prelu": [(Function.PRELU, 0.0, 0.0)],
     "hardswish": [(Function.HARDSWISH, 1 / 6, 0.5), (Function.LINEAR, 1.25, -0.25)],
+    "hardsigmoid": [(Function.HARDSIGMOID, 0.2, 0.5), (Function.LINEAR, 3.0, -1.0)],
     "logistic": [(Function.LINEAR, 4.0, 1.5), (Function.LOGISTIC, 0.0, 0.0)],
     "swish": [(Function.SWISH, 1.75, 0.0), (Function.LINEAR, 0.5, 1.0)],
     "sum": [(Function.SWISH, 1.0, 0.0), (Function.SUM, 0.0, 0.0), (Function.RELU, 0.0, 0.0)],
@@ -38,6 +46,7 @@ ALGORITHMS = {
     Function.RELU: Algorithm.RELU,
     Function.CLIP: Algorithm.CLIP,
     Function.LINEAR: Algorithm.LINEAR,
+    Function.HARDSIGMOID: Algorithm.HARD_SIGMOID,
     Function.HARDSWISH: Algorithm.HARD_SWISH,
     Function.LOGISTIC: Algorithm.LOGISTIC,
     Function.SWISH: Algorithm.SWISH,
@@ -121,6 +130,8 @@ class Case:
                 y = alpha * y + beta
             elif function is Function.HARDSWISH:
                 y = y * np.clip(alpha * y + beta, 0, 1)
+            elif function is Function.HARDSIGMOID:
+                y = np.clip(alpha * y + beta, 0, 1)
             elif function is Function.LOGISTIC:
                 y = 1 / (1 + np.exp(-y))
             elif function is Function.SUM:
@@ -379,3 +390,25 @@ def test_largest_elements_are_those_of_numpy_and_of_onednn_to_the_bit(
     if gaps == (1, 1):  # it generates no code for others
         assert pool.implementation == "jit:avx512_core"
         assert got.tobytes() == theirs.tobytes()
+
+
+@pytest.mark.parametrize("channels", [7, 40, 96])
+@pytest.mark.parametrize("is_depthwise", [False, True])
+def test_code_for_other_sizes_is_told_what_differs(rng, channels, is_depthwise):
+    """What is copied from the code for other sizes is what would be made from the beginning."""
+    weights = image(1, 9, 1 if is_depthwise else 5, channels)
+    constants = Constants(weights, image(2, channels), None, [(0.0, 0.0)])
+    terms = Terms.OWN_CHANNEL if is_depthwise else Terms.ALL_CHANNELS
+    made = Functions([Function.RELU], terms=terms, has_bias=True)
+    windows = Windows((3, 3), (1, 2), (0, 0), (1, 1), is_depthwise=is_depthwise)
+    for number in range(30):
+        pictures, high, wide = rng.integers(1, 30, 3).tolist()
+        given = channels if is_depthwise else 5
+        result = pictures, channels, high, (wide - 1) // 2 + 1
+        told = arguments((pictures, given, high, wide), result, windows)
+        told = told._replace(at=4 * (number % 3))
+        wanted = Code.of(sums.told_of(made, told, constants), constants)
+        found = code_of(made, told, constants)
+        assert found.numbers == wanted.numbers
+        assert found[1:4] == wanted[1:4]
+    assert 1 < len(constants.codes) < 30

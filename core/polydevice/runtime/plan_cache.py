@@ -21,6 +21,11 @@ LEAST_BYTES = 4 << 20
 """What a plan counts at least, so that a network of few layers does not keep thousands."""
 
 
+UNSEEN = 16
+"""After so many, or once they may take such a part of the limit more, bound plans are counted: to
+ask each of them waits for memory."""
+
+
 class Held(Protocol):
     """A plan, or one that is bound."""
 
@@ -47,11 +52,12 @@ class PlanCache(Generic[P]):
     Attributes:
         changes: how often plans came, went or became others; while it stays, whoever got a plan
             would get it again.
+        gone: how often plans went or became others.
     """
 
     def __init__(self, limit_bytes: int, least_bytes: int = LEAST_BYTES) -> None:
         """Begin without plans: so many bytes for all, of which each counts so many at least."""
-        self.changes = 0
+        self.changes = self.gone = 0
         self._limit_bytes = limit_bytes
         self._least_bytes = least_bytes
         self._found: OrderedDict[Shapes, P] = OrderedDict()
@@ -98,6 +104,7 @@ class PlanCache(Generic[P]):
             with self._lock:
                 if self._found.get(shapes) is old:
                     self.changes += 1
+                    self.gone += 1
                     self._found[shapes] = made
                     self._used_bytes += self._size(made) - self._size(old)
         finally:
@@ -120,6 +127,7 @@ class PlanCache(Generic[P]):
             while self._used_bytes > self._limit_bytes and len(self._found) > 1:
                 _, oldest = self._found.popitem(last=False)
                 self._used_bytes -= self._size(oldest)
+                self.gone += 1
                 dropped.append(oldest)
 
     def _size(self, plan: P) -> int:
@@ -148,6 +156,7 @@ class PlanCache(Generic[P]):
         """Forget all of them."""
         with self._lock:
             self.changes += 1
+            self.gone += 1
             dropped = list(self._found.values())
             self._found.clear()
             self._used_bytes = 0
@@ -165,6 +174,8 @@ class Bindings(Generic[P, B]):
         self._plans = plans
         self._limit_bytes = limit_bytes
         self._bound: OrderedDict[P, B] = OrderedDict()
+        self._gone = plans.gone
+        self._unseen = self._unseen_bytes = 0
 
     def get(self, plan: P, bind: Callable[[], B]) -> B:
         """Return what is bound of a plan; binds it where it is not.
@@ -176,15 +187,25 @@ class Bindings(Generic[P, B]):
         if known is not None:
             self._bound.move_to_end(plan)
             return known
-        living = set(self._plans.plans())
-        for other in [other for other in self._bound if other not in living]:
-            del self._bound[other]
+        if self._gone != self._plans.gone:
+            self._gone = self._plans.gone
+            living = set(self._plans.plans())
+            for other in [other for other in self._bound if other not in living]:
+                del self._bound[other]
         made = self._bound[plan] = _made(bind, self._bound.keys, self._bound.clear)
+        self._unseen += 1
+        self._unseen_bytes += made.held_bytes
+        if self._unseen >= UNSEEN or self._unseen_bytes * UNSEEN > self._limit_bytes:
+            self._drop_oldest()
+        return made
+
+    def _drop_oldest(self) -> None:
+        """Forget those used longest ago while all take too much."""
+        self._unseen = self._unseen_bytes = 0
         left = sum(bound.held_bytes for bound in self._bound.values())
         while left > self._limit_bytes and len(self._bound) > 1:
             _, oldest = self._bound.popitem(last=False)
             left -= oldest.held_bytes
-        return made
 
     def latest(self) -> B | None:
         """Return what was bound or used last, if there is anything."""

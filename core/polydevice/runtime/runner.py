@@ -8,6 +8,7 @@ computes. A device that runs networks of other devices, as HETERO does, uses the
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polydevice.blob import Blob
-from polydevice.dtype import Array
+from polydevice.dtype import Array, ElementType
 from polydevice.errors import BlobError, InferenceError, RequestError
 from polydevice.remote import Copies, RemoteBlob
 from polydevice.runtime.overlap import host_arrays
@@ -137,10 +138,22 @@ class Runner(ABC):
         Raises:
             DeviceMemoryError: it is more than the network may use (MEMORY_LIMIT).
         """
-        size, what = desc.span_bytes or 0, f"{self._port(name).kind} {name!r}"
-        memory = self.executable.memory
-        array = memory.allocated(size, what, lambda: Blob.empty(desc).array)
-        made = Blob(array, desc.element_type)
+        size = desc.span_bytes or 0
+        return self._allocated(name, size, desc.element_type, lambda: Blob.empty(desc).array)
+
+    def allocate_sizes(self, name: str, sizes: tuple[int, ...]) -> Blob:
+        """Do the same of these sizes and the port's type, in half the time."""
+        element_type = self.executable.ports[name].element_type
+        dtype = element_type.dtype
+        span_bytes = dtype.itemsize * (math.prod(sizes) or math.prod([n or 1 for n in sizes]))
+        return self._allocated(name, span_bytes, element_type, lambda: np.empty(sizes, dtype))
+
+    def _allocated(
+        self, name: str, size_bytes: int, element_type: ElementType, make: Callable[[], Array]
+    ) -> Blob:
+        what = f"{self._port(name).kind} {name!r}"
+        array = self.executable.memory.allocated(size_bytes, what, make)
+        made = Blob(array, element_type)
         self.given.discard(name)
         self.bind(name, made)
         return made

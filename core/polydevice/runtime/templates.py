@@ -66,15 +66,19 @@ Making = Callable[[Shapes, Trace], "Template[P] | None"]
 
 def varying_sizes(declared: Sequence[Shape], shapes: Shapes) -> list[int] | None:
     """Return the sizes that shapes leave open, of shapes given for them; None where they differ."""
-    pairs = list(zip(declared, shapes, strict=False))
-    if any(given is None or not own.admits(given) for own, given in pairs):
-        return None
-    return [
-        size
-        for own, given in pairs
-        for dim, size in zip(own, given or (), strict=True)
-        if not isinstance(dim, int)
-    ]
+    found = []
+    for own, given in zip(declared, shapes, strict=False):
+        if given is None or len(own) != len(given):
+            return None
+        for dim, size in zip(own, given, strict=True):
+            if isinstance(dim, int):  # nearly every one, or any; asked for every new shape
+                if dim != size:
+                    return None
+            elif size < dim.min or (dim.max is not None and size > dim.max):
+                return None
+            else:
+                found.append(size)
+    return found
 
 
 class Templates(Generic[P]):

@@ -19,8 +19,6 @@ from polydevice.runtime.follower import Follower, log_failure
 from polydevice.runtime.layer_times import LayerTime
 from polydevice.runtime.runner import Runner
 from polydevice.runtime.variable import RequestVariable
-from polydevice.shape import Shape
-from polydevice.tensor import TensorDesc
 from polydevice_cpu.cores import keep_to
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.plan.binding.bound import BoundPlan
@@ -219,8 +217,7 @@ class CpuRunner(Runner):
             blob = self.blobs.get(name)
             shape = (limit, *value.shape[1:]) if limit else value.shape
             if blob is None or blob.shape != shape:
-                element_type = self.executable.ports[name].element_type
-                blob = self.allocate(name, TensorDesc(element_type, Shape(shape)))
+                blob = self.allocate_sizes(name, shape)
             bound.set_output(index, self._items(blob.array))
             self._places[name] = (index, False, shape)
             outputs.append((index, name, blob))

@@ -86,7 +86,7 @@ class Plan:
         self._inputs = parts.inputs
         self.refused = parts.refused
         self.origins = parts.origins
-        self.times = LayerTimes[int]()
+        self.times: LayerTimes[int] = LayerTimes()
         self.is_compiled = False
         self.is_final = True
         self.runs = 0

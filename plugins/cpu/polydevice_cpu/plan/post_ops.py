@@ -14,6 +14,7 @@ Link = tuple[Function, float, float]
 _FUNCTIONS = {
     Algorithm.CLIP: Function.CLIP,
     Algorithm.LINEAR: Function.LINEAR,
+    Algorithm.HARD_SIGMOID: Function.HARDSIGMOID,
     Algorithm.HARD_SWISH: Function.HARDSWISH,
     Algorithm.RELU: Function.RELU,
     Algorithm.LOGISTIC: Function.LOGISTIC,

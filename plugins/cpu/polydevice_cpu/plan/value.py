@@ -40,7 +40,17 @@ class Storage:
         offset_bytes: place in the arena, once the plan has given it one.
     """
 
-    __slots__ = ("_shared", "array", "first", "index", "kind", "last", "offset_bytes", "size_bytes")
+    __slots__ = (
+        "_address",
+        "_shared",
+        "array",
+        "first",
+        "index",
+        "kind",
+        "last",
+        "offset_bytes",
+        "size_bytes",
+    )
 
     def __init__(
         self, kind: Kind, size_bytes: int, *, index: int = 0, array: Array | None = None
@@ -51,7 +61,16 @@ class Storage:
         self.array = array
         self.first = self.last = -1
         self.offset_bytes = 0
+        self._address = 0
         self._shared: Storage | None = None
+
+    @property
+    def address(self) -> int:
+        """Where a constant's data lies, which stays; to ask NumPy takes 1 us, and first 20."""
+        if not self._address:
+            assert self.array is not None
+            self._address = address_of(self.array)
+        return self._address
 
     @property
     def root(self) -> Storage:

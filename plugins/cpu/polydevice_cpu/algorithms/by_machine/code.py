@@ -75,6 +75,11 @@ class Code(NamedTuple):
     @classmethod
     def of(cls, told: Sequence[Told], kept: object = None) -> Code:
         """Return calls one after the other."""
+        if len(told) == 1:  # as most are: in a third of the time
+            ((function, numbers),) = told
+            if isinstance(numbers, tuple):
+                found = array("q", (function.address, 0, 0, 0, 0, *numbers))
+                return cls(found, (_PER_CALL,), ((1, _PER_CALL),), 1, kept)
         found, starts = _laid(array("q"), told)
         pointers = [(_PER_CALL * number + 1, start) for number, start in enumerate(starts)]
         return cls(found, tuple(starts), tuple(pointers), len(starts), kept)

@@ -322,12 +322,12 @@ class BoundPlan:
     # -- binding ------------------------------------------------------------------------------
 
     def _bind(self, step: Step) -> Call:
+        if isinstance(step, CodeStep):
+            return self._bind_code(step.code, step.values)
         if isinstance(step, PrimitiveStep):
             return self._bind_primitive(step)
         if isinstance(step, TailStep):
             return self._bind_tail(step)
-        if isinstance(step, CodeStep):
-            return self._bind_code(step.code, step.values)
         return self._bind_array_step(step)
 
     def _bind_primitive(self, step: PrimitiveStep) -> Call:
@@ -431,7 +431,7 @@ class BoundPlan:
         if storage.kind is Kind.KEPT:
             home = self._home(storage)
             return None if home is None else address_of(home)
-        return None if storage.array is None else address_of(storage.array)
+        return None if storage.array is None else storage.address
 
     def _bind_array_step(self, step: ArrayStep) -> Call:
         compute = step.start(self._context)

@@ -12,6 +12,11 @@ from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.filling.blocks import Blocks, may_be_in_blocks, products
 from polydevice_cpu.plan.filling.by_machine.chains import inputs_of
+from polydevice_cpu.plan.filling.by_machine.positions import (
+    AtPositions,
+    PositionsByMachine,
+    at_positions,
+)
 from polydevice_cpu.plan.filling.by_machine.products import ProductByMachine, product_by_machine
 from polydevice_cpu.plan.filling.by_machine.windows import (
     WindowsByMachine,
@@ -48,10 +53,12 @@ class Formulas:
             reads, by index on execution.
         staying: those of them that are computed so in plans that run often, too.
         products_by_machine: place → how machine code computes a product.
+        at_positions: place → how machine code computes what treats every position alike.
         products: how many all steps compute, for the sizes that there are.
         strips: what makes primitives for some of the positions.
         blocks: the same, of convolutions with larger windows.
         windows: the same, of convolutions and pools by machine code.
+        positions: the same, of what machine code computes at all positions.
         varying: places of sizes that are formulas.
         known: primitives that plans use.
     """
@@ -69,11 +76,13 @@ class Formulas:
         self.windows_by_machine: dict[int, Sequence[int]] = {}
         self.staying: set[int] = set()
         self.products_by_machine: dict[int, ProductByMachine] = {}
+        self.at_positions: dict[int, AtPositions] = {}
         self.products = 0
         self.in_place: set[int] = set()
         self.strips = StripCutter(self.relied_on, self.in_place)
         self.blocks = Blocks(self.relied_on)
         self.windows = WindowsByMachine()
+        self.positions = PositionsByMachine()
         self.varying: set[int] = set()
         self.known = Known(self.places, self.varying)
         self._kept: list[object] = []
@@ -191,6 +200,9 @@ class Formulas:
             form = self.strips.form(primitive, place)
             if form.apart is not None:
                 self._note(form, form.apart)
+                found = at_positions(primitive, self.places[id(form)])
+                if found is not None:
+                    self.at_positions[place] = found
         elif may_be_in_blocks(primitive):
             self.in_blocks.add(self.places[id(primitive)])
         if (product := product_by_machine(primitive)) is not None:

@@ -1,8 +1,9 @@
-"""Whether a primitive for a part of a result computes as the one for all of it would."""
+"""Parts of a result: where they begin, and whether primitives for them compute as one for all."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
+from functools import lru_cache
 
 from polydevice_cpu.onednn.attributes import Quantisation
 from polydevice_cpu.onednn.constants import Arg, DataType
@@ -11,10 +12,49 @@ from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
 from polydevice_cpu.proof.claim import NotedClaim
 from polydevice_cpu.proof.proof import refusal
 
+LEAST = 16
+"""Positions of the shortest strips that may overlap; of fewer positions there are no strips."""
+
+REPEATED = 32
+"""Of so many positions one may be computed twice, where that spares shorter strips."""
+
 BYTES = 4
 """So many times as many products of bytes are computed in the same time."""
 
 _TYPES = DataType.S8, DataType.U8
+
+
+@lru_cache(maxsize=4096)
+def pieces(
+    positions: int, least: int = LEAST, *, may_repeat: bool = True, twice: int = 0
+) -> tuple[tuple[int, int], ...]:
+    """Return (start, length) of the strips of so many positions; none where there are too few.
+
+    They get shorter, by powers of two; the last one may overlap the one before.
+
+    Args:
+        positions: how many.
+        least: of the shortest.
+        may_repeat: whether they may overlap.
+        twice: so many positions may be computed twice in any case.
+    """
+    length = 1 << (positions.bit_length() - 1)
+    if length < max(least, LEAST) or (positions % least and not may_repeat):
+        return ()
+    found, start = [], 0
+    while start < positions:
+        rest = positions - start
+        if rest >= length:
+            found.append((start, length))
+            start += length
+        elif may_repeat and (
+            length == least or (length - rest) * REPEATED <= positions or length - rest <= twice
+        ):
+            found.append((positions - length, length))
+            break
+        else:
+            length >>= 1
+    return tuple(found)
 
 
 def is_alike(made: Primitive, given: SymbolicPrimitive) -> bool:

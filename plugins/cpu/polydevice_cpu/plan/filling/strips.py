@@ -9,11 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, TypeGuard
 from weakref import WeakValueDictionary
 
-from polydevice.symbolic_size import Number, is_symbolic
+from polydevice.symbolic_size import Number, is_symbolic, number_of
 from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, Sum
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.descriptor import (
@@ -24,14 +23,15 @@ from polydevice_cpu.onednn.descriptor import (
     same_steps,
 )
 from polydevice_cpu.onednn.primitive import Argument, Primitive, SymbolicPrimitive, built
-from polydevice_cpu.plan.filling.parts import BYTES, is_exact, is_one_for_all, is_right
+from polydevice_cpu.plan.filling.parts import (
+    BYTES,
+    LEAST,
+    is_exact,
+    is_one_for_all,
+    is_right,
+    pieces,
+)
 from polydevice_cpu.plan.step import Piece, Strips
-
-LEAST = 16
-"""Positions of the shortest strips that may overlap; of fewer positions there are no strips."""
-
-REPEATED = 32
-"""Of so many positions one may be computed twice, where that spares shorter strips."""
 
 TWICE_ELEMENTS, TWICE_PRODUCTS = 8192, 100_000
 """So many elements, or products of f32, may be computed twice in any case: some 2.5 us, as long as
@@ -118,39 +118,6 @@ def _are_for_all(given: SymbolicPrimitive, arguments: Sequence[Argument]) -> boo
     )
 
 
-@lru_cache(maxsize=4096)
-def pieces(
-    positions: int, least: int = LEAST, *, may_repeat: bool = True, twice: int = 0
-) -> tuple[tuple[int, int], ...]:
-    """Return (start, length) of the strips of so many positions; none where there are too few.
-
-    They get shorter, by powers of two; the last one may overlap the one before.
-
-    Args:
-        positions: how many.
-        least: of the shortest.
-        may_repeat: whether they may overlap.
-        twice: so many positions may be computed twice in any case.
-    """
-    length = 1 << (positions.bit_length() - 1)
-    if length < max(least, LEAST) or (positions % least and not may_repeat):
-        return ()
-    found, start = [], 0
-    while start < positions:
-        rest = positions - start
-        if rest >= length:
-            found.append((start, length))
-            start += length
-        elif may_repeat and (
-            length == least or (length - rest) * REPEATED <= positions or length - rest <= twice
-        ):
-            found.append((positions - length, length))
-            break
-        else:
-            length >>= 1
-    return tuple(found)
-
-
 class StripCutter:
     """Makes primitives for strips of a template's steps; for one thread at a time.
 
@@ -197,7 +164,7 @@ class StripCutter:
         if form.apart is not None:
             positions, apart = sizes(form)
             if positions > 1 and not apart:
-                return self._strips((place, form.axes[0], form.all_wide), sizes, positions)
+                return self._strips((place, form.axis, form.all_wide), sizes, positions)
         if form.windows and sizes(given)[_GEOMETRY] != form.windows:
             return None
         for axis in form.axes:
@@ -261,9 +228,10 @@ class StripForm:
     """What there is to cut of a primitive, whatever its sizes.
 
     Attributes:
-        apart: formulas: how many positions there are along the first of the axes, and a number that
-            is 0 where all layouts that are formulas have them all, one behind the other in memory;
-            None where no formula tells.
+        apart: formulas: how many positions there are apart from an axis, and a number that is 0
+            where layouts have them all, one behind the other in memory, or one for all, as they had
+            when the formulas were made; None where no formula tells.
+        axis: that one.
         all_wide: what `wide` returns where it is 0, and there are several positions.
         layouts: of what may be read or written at positions, by index on execution.
         result: the layout of what it computes.
@@ -301,10 +269,9 @@ class StripForm:
         found = dict.fromkeys(None if axis is None else axis % rank for axis in axes)
         self.axes = [axis for axis in found if self._may_be(axis)]
         self._cuttable = {axis: self._may_be_cut(axis) for axis in self.axes}
+        self.axis: int | None = None
+        self.all_wide: tuple[bool, ...] = ()
         self.apart = self._apart()
-        self.all_wide = tuple(
-            [isinstance(each, SymbolicDescriptor) for each in self.layouts.values()]
-        )
 
     def _may_be(self, axis: int | None) -> bool:
         """Whether an axis may be the one that is not of positions, as oneDNN computes it."""
@@ -329,20 +296,36 @@ class StripForm:
     def _apart(self) -> tuple[Number, Number] | None:
         geometry = tuple(self.given.arguments[_GEOMETRY]) if self.windows else ()
         numbers = [size for each in geometry if isinstance(each, tuple) for size in each]
-        if not self.axes or any(map(is_symbolic, numbers)) or geometry != self.windows:
+        if any(map(is_symbolic, numbers)) or geometry != self.windows:
             return None
-        axis, apart = self.axes[0], 0
+        for axis in self.axes:
+            found = self._apart_from(axis)
+            if found is not None:
+                self.axis = axis
+                return found
+        return None
+
+    def _apart_from(self, axis: int | None) -> tuple[Number, Number] | None:
+        apart, are_wide = 0, []
         positions = _positions(self.result.shape, axis)
+        are_many = math.prod(map(number_of, positions)) > 1
         for layout, is_open, may_be_cut in self._cuttable[axis]:
             own = _positions(layout.shape, axis)
-            if not is_open and math.prod(own) == 1:
+            is_wide = is_open and not (are_many and math.prod(map(number_of, own)) == 1)
+            are_wide.append(is_wide)
+            if not is_wide:
+                one = math.prod(own)
+                if not is_open and one != 1:
+                    return None
+                apart |= one ^ 1 if is_open else 0
                 continue
-            if not is_open or not may_be_cut:
+            if not may_be_cut:
                 return None
             assert layout.strides is not None
             wanted = *positions, *_behind_each_other(layout.shape, axis)
             for one, other in zip((*own, *layout.strides), wanted, strict=True):
                 apart |= 0 if one is other else one ^ other
+        self.all_wide = tuple(are_wide)
         return math.prod(positions), apart
 
     def wide(self, axis: int | None, sizes: _Sizes) -> tuple[bool, ...] | None:

@@ -142,6 +142,7 @@ class _Filled:
         self._may_be_in_blocks = found.in_blocks if may_be_in_strips else ()
         self._windows = found.windows_by_machine if may_be_in_strips else found.staying
         self._products = found.products_by_machine if may_be_in_strips else {}
+        self._at_positions = found.at_positions if may_be_in_strips else {}
         self._codes: dict[int, Code | None] = {}
         self._are_means: dict[int, bool] = {}
         self._means = found.means if may_be_in_strips else ()
@@ -180,7 +181,7 @@ class _Filled:
                 *(step.name, step.type, start, read, written, code),
                 *(step.writes, step.layers, step.draws),
             )
-        if place in self._products or place in self._windows:
+        if place in self._at_positions or place in self._products or place in self._windows:
             by_machine = self._by_machine(form)
             if by_machine is not None:
                 return by_machine
@@ -331,20 +332,32 @@ class _Filled:
 
     def _by_machine(self, form: StepForm) -> CodeStep | None:
         """The step with machine code for all sizes; None where oneDNN computes it."""
-        step, place = form.given, form.place
+        step, place, numbers, *_ = form
         assert isinstance(step, PrimitiveStep)
-        numbers = form.arguments
-        written = [self._value(numbers[Arg.DST])]
-        if place in self._products:
-            read = [self._value(numbers[index]) for index in self._products[place].inputs]
-            code = self._code_of_product(place)
+        if place in self._at_positions:
+            inputs, sizes = self._at_positions[place]
+            code = self._code_at_positions(step.primitive, sizes, numbers)
+        elif place in self._products:
+            inputs, code = self._products[place].inputs, self._code_of_product(place)
         else:
-            read = [self._value(numbers[index]) for index in self._found.windows_by_machine[place]]
+            inputs = self._found.windows_by_machine[place]
             code = self._code_of_windows(step.primitive, place, numbers)
         if code is None:
             return None
         self.is_for_now |= place not in self._found.staying
+        read = [self._value(numbers[index]) for index in inputs]
+        written = [self._value(numbers[Arg.DST])]
         return CodeStep(step.name, step.type, code, read, written, step.layers)
+
+    def _code_at_positions(
+        self, given: Primitive, sizes: int, numbers: Mapping[int, int]
+    ) -> Code | None:
+        positions, apart = self._numbers[sizes]
+        if apart:
+            return None
+        assert isinstance(given, SymbolicPrimitive)
+        forms, packing = self._recipe.values, self._packing
+        return self._found.positions.code(given, positions, numbers, forms, packing)
 
     def _code_of_product(self, place: int) -> Code | None:
         if place not in self._codes:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import struct
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -13,6 +13,7 @@ from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
 from polydevice_cpu.algorithms.by_machine.code import PARTS, Code, Told
 from polydevice_cpu.algorithms.by_machine.windows.kernel import kernel
+from polydevice_cpu.algorithms.by_machine.windows.kinds import NUMBERS, Kinds, kinds_of
 from polydevice_cpu.algorithms.by_machine.windows.tiles import (
     BLOCK,
     OF_POWERS,
@@ -36,10 +37,6 @@ SLOWEST = 8
 """Fewer positions take as long: each sum waits for the one before."""
 
 Shape = tuple[int, ...]
-
-_Kind = tuple[int, int, int, int]
-_NUMBERS = 4
-"""Numbers of a kind."""
 
 
 class Windows(NamedTuple):
@@ -69,12 +66,14 @@ class Cover(NamedTuple):
         element: bytes between two elements of a window.
         is_own: whether channels have a source each.
         is_one: whether the result is one position.
+        row: channels that a row of weights has, if not as many.
     """
 
     channels: int
     element: int
     is_own: bool
     is_one: bool = False
+    row: int = 0
 
     def tiles(self) -> list[tuple[Tile, int]]:
         """Return tiles, and how many of each there are; those of what is left are at the end."""
@@ -88,43 +87,6 @@ class Cover(NamedTuple):
             pairs = (blocks - 3 * is_odd) // 2 if blocks > 2 else blocks // 2
             tiles = [(TILES[2], pairs), (TILES[3 if blocks > 2 else 1], is_odd)]
         return [(tile, count) for tile, count in tiles if tile.blocks * count]
-
-
-class Kinds(NamedTuple):
-    """What there is of rows or columns of a result.
-
-    Attributes:
-        numbers: the first place, how many there are, the first element of their windows that is in
-            the picture, and the first behind it; for each kind.
-        size: how many kinds.
-        elements: of the windows of all places, as far as they are in the picture.
-    """
-
-    numbers: tuple[int, ...]
-    size: int
-    elements: int
-
-    @classmethod
-    def of(cls, found: Sequence[_Kind]) -> Kinds:
-        """Return kinds of places."""
-        elements = sum(n * (end - begin) for _, n, begin, end in found)
-        return cls(tuple(itertools.chain(*found)), len(found), elements)
-
-    def parts(self, most: int) -> list[Kinds]:
-        """Return up to so many parts of the places, of about as many elements each."""
-        each, found = -(-self.elements // most), list[list[_Kind]]()
-        left = 0
-        for at in range(0, len(self.numbers), _NUMBERS):
-            place, count, begin, end = self.numbers[at : at + _NUMBERS]
-            while count:
-                if left <= 0:
-                    found.append([])
-                    left = each
-                taken = min(count, -(-left // (end - begin)))
-                found[-1].append((place, taken, begin, end))
-                left -= taken * (end - begin)
-                place, count = place + taken, count - taken
-        return [Kinds.of(part) for part in found]
 
 
 class TileCalls(NamedTuple):
@@ -148,14 +110,9 @@ class TileCalls(NamedTuple):
     steps: int
     at: int = 0
 
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """What machine code is told of sizes."""
-        return *self.before, self.rows.size, self.columns.size, *self.behind
-
     def parts(self, most: int) -> list[TileCalls]:
         """Return what computes up to so many parts of the rows, or of columns if they are more."""
-        if sum(self.rows.numbers[1::_NUMBERS]) >= sum(self.columns.numbers[1::_NUMBERS]):
+        if sum(self.rows.numbers[1::NUMBERS]) >= sum(self.columns.numbers[1::NUMBERS]):
             return [self._replace(rows=part) for part in self.rows.parts(most)]
         return [self._replace(columns=part) for part in self.columns.parts(most)]
 
@@ -173,6 +130,20 @@ class _Head(NamedTuple):
     function: Any
     begins: tuple[int, int]
     words: tuple[int, ...]
+
+
+class _Made(NamedTuple):
+    """Code for some sizes, of which that for others differs in some numbers.
+
+    Attributes:
+        code: it.
+        first: see `TileCalls`.
+        at: likewise.
+    """
+
+    code: Code
+    first: int
+    at: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,6 +170,11 @@ class Constants:
         return *[_both(*each) for each in (self.first, *self.shares)], *OF_POWERS
 
     @cached_property
+    def codes(self) -> dict[tuple[Functions, Cover, int, int], _Made]:
+        """What was made for some sizes, by what it computes and numbers of kinds."""
+        return {}
+
+    @cached_property
     def _known(self) -> dict[tuple[Functions, Cover], tuple[_Head, ...] | None]:
         return {}
 
@@ -219,7 +195,8 @@ class Constants:
                 return None
             left -= tile.blocks * count
             words = (
-                *(weights + begin, bias + begin, count, cover.element, 4 * cover.channels),
+                *(weights + begin, bias + begin, count, cover.element),
+                4 * (cover.row or cover.channels),
                 *(all_ if left else last, slopes - bias),
             )
             heads.append(_Head(function, (begin if cover.is_own else 0, begin), words))
@@ -272,7 +249,7 @@ class Measures(NamedTuple):
     Attributes:
         first: where the window of the first position begins, in bytes.
         before, behind: what machine code is told before numbers of kinds, and behind them.
-        rows, columns: what `_kinds` is told of each axis.
+        rows, columns: what `kinds_of` is told of each axis.
         work: vectors that are computed for each element of a window's row and column, about.
     """
 
@@ -303,7 +280,7 @@ class Measures(NamedTuple):
 
     def told(self, cover: Cover) -> TileCalls | None:
         """Return what machine code is told; None where a window has nothing to read."""
-        rows, columns = _kinds(*self.rows), _kinds(*self.columns)
+        rows, columns = kinds_of(*self.rows), kinds_of(*self.columns)
         if rows is None or columns is None:
             return None
         positions = self.rows[0] * self.columns[0]
@@ -354,31 +331,30 @@ def of_rows(rows: int, weights: Shape, positions: int) -> TileCalls:
     return TileCalls(Cover(channels, 4, is_own=False), 0, before, behind, *kinds, steps)
 
 
-@lru_cache(maxsize=256)
-def _kinds(count: int, size: int, taps: int, step: int, left_out: int, pad: int) -> Kinds | None:
-    """Places of an axis by whose windows reach over the same end equally far.
+def of_positions(given: int, results: int, part: slice, row: int, positions: int) -> TileCalls:
+    """Return what machine code is told of [positions, C] times [C, N], for a part of the result.
 
-    Returns:
-        None where a window has nothing to read.
+    Args:
+        given: C.
+        results: N.
+        part: which channels of the result are computed.
+        row: how many channels a row of the weights has, of which these are the first.
+        positions: how many.
     """
-    gap = left_out + 1
+    channels, read = part.stop - part.start, 4 * given
+    behind = 0, 0, read, 4 * results, 0, read, given, given
+    kinds = Kinds((0, 1, 0, 1), 1, 1), Kinds((0, positions, 0, 1), 1, positions)
+    steps = -(-channels // BLOCK) * positions * given
+    cover = Cover(channels, 4, is_own=False, row=row)
+    return TileCalls(cover, 0, (1, 0, 0, 0), behind, *kinds, steps, 4 * part.start)
 
-    def read(start: int) -> tuple[int, int]:
-        """The elements of a window that are in the picture."""
-        return max(0, -(start // gap)), min(taps, -((start - size) // gap))
 
-    first = max(0, min(-(-pad // step), count))
-    last = max(min((size - 1 - (taps - 1) * gap + pad) // step + 1, count), first)
-    found = [(first, last - first, 0, taps)] if last > first else []
-    for places in range(first), range(last, count):
-        for (begin, end), alike in itertools.groupby(
-            places, lambda place: read(place * step - pad)
-        ):
-            place, *others = alike
-            found.append((place, 1 + len(others), begin, end))
-    if any(begin >= end for _, _, begin, end in found):
-        return None
-    return Kinds.of(found)
+POSITIONS_AT = -3
+"""Where, among the numbers of such a call, the one of positions is."""
+
+
+_SIZES_AT, _SHARES_AT = 10, 25
+"""Where, among what a function is told, sizes begin, and numbers of functions that follow."""
 
 
 def told_of(made: Functions, given: TileCalls, constants: Constants) -> list[Told] | None:
@@ -392,13 +368,14 @@ def told_of(made: Functions, given: TileCalls, constants: Constants) -> list[Tol
     Returns:
         None where there cannot be any.
     """
-    heads = constants.heads(made, given.cover)
+    cover, first, before, behind, rows, columns, _, at = given
+    heads = constants.heads(made, cover)
     if heads is None:
         return None
-    first, at = given.first, given.at
-    behind = *given.sizes, *constants.told, *given.rows.numbers, *given.columns.numbers
+    rest = *before, rows.size, columns.size, *behind
+    rest += *constants.told, *rows.numbers, *columns.numbers
     return [
-        (function, (first + source, at + result, at + result, *words, *behind))
+        (function, (first + source, at + result, at + result, *words, *rest))
         for function, (source, result), words in heads
     ]
 
@@ -407,7 +384,37 @@ def code_of(
     made: Functions, given: TileCalls, constants: Constants, threads: int = 1
 ) -> Code | None:
     """Return what `told_of` does as code, which so many threads share."""
-    return code_of_all([(made, given, constants)], threads)
+    if threads > 1 and given.steps * STEP_NS >= FEW_NS:
+        return code_of_all([(made, given, constants)], threads)
+    cover, first, before, behind, rows, columns, _, at = given
+    key = made, cover, rows.size, columns.size
+    known = constants.codes.get(key)
+    if known is None:
+        told = told_of(made, given, constants)
+        if told is None:
+            return None
+        known = constants.codes[key] = _Made(Code.of(told, constants), first, at)
+        return known.code
+    numbers, starts, pointers, size, kept, _ = known.code
+    numbers = numbers[:]  # all others are the same, which takes a third of the time
+    sizes = array("q", (*before, rows.size, columns.size, *behind))
+    kinds = array("q", rows.numbers + columns.numbers)
+    end = len(numbers)
+    for start in reversed(starts):
+        numbers[start] += first - known.first
+        numbers[start + 1] = numbers[start + 2] = numbers[start + 1] + at - known.at
+        numbers[start + _SIZES_AT : start + _SIZES_AT + len(sizes)] = sizes
+        numbers[end - len(kinds) : end] = kinds
+        end = start
+    return Code(numbers, starts, pointers, size, kept)
+
+
+def divided_by(code: Code, count: int) -> Code:
+    """Let code of which `Function.QUOTIENT` follows first divide by a number, and return it."""
+    share = _both(count, 0.0)
+    for start in code.starts:
+        code.numbers[start + _SHARES_AT] = share
+    return code
 
 
 def code_of_all(
@@ -417,8 +424,9 @@ def code_of_all(
     kept, told = tuple(constants for *_, constants in calls), list[Told]()
     few = sum(given.steps for _, given, _ in calls) * STEP_NS < FEW_NS
     shared = 1 if few else threads
+    parts = -(-shared * PARTS // len(calls))
     for made, given, constants in calls:
-        for part in given.parts(shared * PARTS) if shared > 1 else [given]:
+        for part in given.parts(parts) if shared > 1 else [given]:
             each = told_of(made, part, constants)
             if each is None:
                 return None

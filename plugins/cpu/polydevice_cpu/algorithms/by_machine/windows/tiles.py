@@ -57,6 +57,7 @@ class Function(Enum):
     """What may follow, of two numbers, as oneDNN computes it."""
 
     LINEAR = "linear"
+    HARDSIGMOID = "hardsigmoid"
     HARDSWISH = "hardswish"
     RELU = "relu"
     LEAKY = "leaky relu"
@@ -333,11 +334,13 @@ def _append_short(code: Instructions, sum_: int, function: Function) -> None:
         code.not_above(_NOT_ABOVE, sum_, _ZERO)  # 0 times a slope below 0 is -0, as oneDNN's
         code.vector(MUL, sum_, sum_, _SHARE, is_memory=False, mask=_NOT_ABOVE)
     else:
-        code.of_vectors(MUL, _COPY, sum_, _SHARE)
-        code.of_vectors(ADD, _COPY, _COPY, _MOVED)
-        code.of_vectors(MIN, _COPY, _COPY, _ONE)
-        code.of_vectors(MAX, _COPY, _COPY, _ZERO)
-        code.of_vectors(MUL, sum_, _COPY, sum_)
+        made = _COPY if function is Function.HARDSWISH else sum_
+        code.of_vectors(MUL, made, sum_, _SHARE)
+        code.of_vectors(ADD, made, made, _MOVED)
+        code.of_vectors(MIN, made, made, _ONE)
+        code.of_vectors(MAX, made, made, _ZERO)
+        if function is Function.HARDSWISH:
+            code.of_vectors(MUL, sum_, made, sum_)
 
 
 def _append_tensor(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from polydevice.dtype import Array
 from polydevice.symbolic_size import Number, is_symbolic
 from polydevice_cpu.algorithms.by_machine.windows.tiles import LONGEST, Function
 from polydevice_cpu.onednn.attributes import Attributes, Binary, PostOp, Prelu, Sum
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType
 from polydevice_cpu.onednn.descriptor import Descriptor, is_open
 from polydevice_cpu.onednn.primitive import Argument, SymbolicPrimitive
+from polydevice_cpu.plan.filling.recipe import ValueForm
 from polydevice_cpu.plan.post_ops import Link, link_of
 
 ONE_SLOPE_PER_CHANNEL, _SUMS = Prelu(2), (Sum(), Sum(1.0, DataType.F32))
@@ -71,3 +75,16 @@ def inputs_of(given: SymbolicPrimitive) -> tuple[int, int]:
         if isinstance(post_op, Binary):
             return Arg.SRC, Arg.ATTR_POST_OP * (number + 1) | Arg.SRC_1
     return Arg.SRC, Arg.SRC
+
+
+def numbers_of(form: ValueForm) -> Array | None:
+    """Return the numbers of a constant that is the same for all sizes; None of others.
+
+    Those that lie otherwise than oneDNN reads them are others.
+    """
+    value, array = form.given, form.given.storage.array
+    if form.place >= 0 or array is None or value.offset_bytes:
+        return None
+    if value.dtype != np.float32 or not value.is_dense or not array.flags.c_contiguous:
+        return None
+    return array.reshape(-1).view(np.float32)

@@ -25,6 +25,7 @@ from polydevice_cpu.algorithms.by_machine.windows.sums import (
     arguments,
     code_of,
     cover_of,
+    divided_by,
     of_rows,
     taken_us,
 )
@@ -45,6 +46,7 @@ from polydevice_cpu.plan.filling.by_machine.chains import (
     inputs_of,
     is_known,
     links,
+    numbers_of,
 )
 from polydevice_cpu.plan.filling.recipe import Packing, ValueForm
 from polydevice_cpu.plan.value import Value
@@ -85,6 +87,7 @@ _POOLS = (
     Algorithm.POOLING_MAX,
 )
 _LEAST = float(np.finfo(np.float32).min)
+_OF_MEANS = Constants(None, None, None, [(1.0, 0.0)])
 _LARGEST = Constants(None, None, None, [], (_LEAST, _LEAST))
 
 
@@ -197,6 +200,7 @@ class _Form(NamedTuple):
         is_depthwise: whether each channel has its own source.
         functions: machine code.
         constants: what is read besides.
+        stays: whether it is computed so in plans that run often, too.
         phases: of a transposed convolution.
     """
 
@@ -204,6 +208,7 @@ class _Form(NamedTuple):
     is_depthwise: bool
     functions: Functions
     constants: Constants
+    stays: bool = False
     phases: Sequence[Phase] = ()
 
 
@@ -213,15 +218,25 @@ class WindowSizes:
     Attributes:
         numbers: a number that is 0 where channels lie next to each other, and `Measures`.
         cover: what is to be computed.
+        least_wide: positions of a row that are added up in oneDNN's order, if not one or any; -1
+            where that is asked for each size.
     """
 
-    def __init__(self, given: SymbolicPrimitive, windows: Windows) -> None:
+    def __init__(
+        self, given: SymbolicPrimitive, windows: Windows, behind: Sequence[Number] = ()
+    ) -> None:
         """Compute them.
 
         Args:
             given: of layouts that are open, and numbers of channels that are known.
             windows: where they lie.
+            behind: how far the last ones reach over the end; nothing of what is no convolution.
         """
+        self.least_wide, channels = -1, given.src.shape[1]
+        if len(behind) == 2 and is_known(channels, *behind, *windows.pads, *windows.gaps):
+            reach = max(windows.pads[1], behind[1], 1)
+            if is_in_order(windows, behind, channels, reach):
+                self.least_wide = 0 if windows.is_depthwise else reach
         source, result = _as_picture(given.src.shape), _as_picture(given.dst.shape)
         apart: Number = 0
         for layout in (given.src, given.dst):
@@ -252,7 +267,7 @@ class WindowSizes:
         axes, geometry = len(given.src.shape) - 2, cast("_Geometry", arguments_of[_GEOMETRY])
         is_depthwise = given.implementation == _DEPTHWISE
         windows = _windows(weights.shape[-axes:], geometry[:3], is_depthwise=is_depthwise)
-        return cls(given, windows)
+        return cls(given, windows, geometry[3])
 
 
 class WindowsByMachine:
@@ -297,7 +312,7 @@ class WindowsByMachine:
         """
         if given.name == "pooling_forward":
             return self._pool(given, place, sides, sizes)
-        weights = numbers[Arg.WEIGHTS]
+        threads, code, weights = given.threads, given.implementation, numbers[Arg.WEIGHTS]
         if weights not in self._forms:
             others = *inputs_of(given), Arg.DST
             constants = {at: forms[n] for at, n in numbers.items() if at not in others}
@@ -306,20 +321,39 @@ class WindowsByMachine:
         if form is None:
             return None
         if given.name == "matmul":
-            return _product(sides, form, given.threads)
+            return _product(sides, form, threads)
         if given.name == _TRANSPOSED:
-            return _transposed(sides, form, given.threads)
-        *geometry, behind = sizes(given)[_GEOMETRY]
-        windows = _windows(form.window, geometry, is_depthwise=form.is_depthwise)
-        code, stays = given.implementation, stays_by_machine(given)
-        channels, wide = sides[0].shape[1], sides[1].shape[-1]
-        if not stays and not is_in_order(windows, behind, channels, wide):
+            return _transposed(sides, form, threads)
+        known, told, is_told = self._sizes[place], None, False
+        if known is not None and known.least_wide >= 0 and not form.stays:
+            apart, measures = sizes(known)
+            if not apart:  # as most are: in half the time
+                wide, is_told = measures[4][0], True
+                if wide == 1 or wide >= known.least_wide:
+                    told = Measures(*measures).told(known.cover)
+        if not is_told:
+            told = self._asked(given, place, sides, sizes, form)
+        if told is None:
             return None
-        told = self._told(place, sides, windows, sizes)
-        more_us, threads = MORE_NS.get(code, 0.0), given.threads
-        if told is None or (not stays and taken_us(told, more_us) > threads * MOST_US[code]):
+        if not form.stays and taken_us(told, MORE_NS.get(code, 0.0)) > threads * MOST_US[code]:
             return None
         return code_of(form.functions, told, form.constants, threads)
+
+    def _asked(
+        self,
+        given: SymbolicPrimitive,
+        place: int,
+        sides: tuple[Value, Value],
+        sizes: Callable[[object], Any],
+        form: _Form,
+    ) -> TileCalls | None:
+        """What code of a convolution is told; None where oneDNN computes it."""
+        *geometry, behind = sizes(given)[_GEOMETRY]
+        windows = _windows(form.window, geometry, is_depthwise=form.is_depthwise)
+        channels, wide = sides[0].shape[1], sides[1].shape[-1]
+        if not form.stays and not is_in_order(windows, behind, channels, wide):
+            return None
+        return self._told(place, sides, windows, sizes)
 
     def _told(
         self,
@@ -359,7 +393,8 @@ class WindowsByMachine:
         if is_max:
             return code_of(_of_pools(Terms.LARGEST), told, _LARGEST, threads)
         code = _of_pools(Terms.PLAIN, Function.QUOTIENT)
-        return code_of(code, told, _of_means(math.prod(window)), threads)
+        made = code_of(code, told, _OF_MEANS, threads)
+        return None if made is None else divided_by(made, math.prod(window))
 
 
 def _transposed(sides: tuple[Value, Value], form: _Form, threads: int) -> Code | None:
@@ -382,11 +417,6 @@ def _product(sides: tuple[Value, Value], form: _Form, threads: int) -> Code | No
 
 
 @lru_cache
-def _of_means(count: int) -> Constants:
-    return Constants(None, None, None, [(count, 0.0)])
-
-
-@lru_cache
 def _of_pools(terms: Terms, *chain: Function) -> Functions:
     return Functions(chain, terms=terms, has_bias=False)
 
@@ -400,7 +430,7 @@ def _form(
     followed, has_bias = links(attributes, given.dst) or (), Arg.BIAS in constants
     weights, others = constants[Arg.WEIGHTS], {**constants}
     del others[Arg.WEIGHTS]
-    found = {index: _numbers(form) for index, form in others.items()}
+    found = {index: numbers_of(form) for index, form in others.items()}
     array = weights.given.storage.array
     chain, shares = [link[0] for link in followed], [link[1:] for link in followed]
     terms = Terms.OWN_CHANNEL if is_depthwise else Terms.ALL_CHANNELS
@@ -418,10 +448,10 @@ def _form(
         (step,), _, (pad,), _ = cast("_Geometry", given.arguments[_GEOMETRY])
         known = Constants(None, bias, slopes, shares)
         made = phases(array.transpose(2, 1, 0), step, pad, known)
-        return None if made is None else _Form(array.shape[-1:], False, code, known, made)
+        return None if made is None else _Form(array.shape[-1:], False, code, known, True, made)
     axes = len(given.src.shape) - 2
     numbers = Constants(_packed(array, axes, given, packing), bias, slopes, shares)
-    return _Form(array.shape[-axes:], is_depthwise, code, numbers)
+    return _Form(array.shape[-axes:], is_depthwise, code, numbers, stays_by_machine(given))
 
 
 def _packed(array: Array, axes: int, given: SymbolicPrimitive, packing: Packing) -> Array | None:
@@ -464,13 +494,3 @@ def _is_channels_last(value: Value) -> bool:
     strides = value.strides
     last = channels_last_strides(value.shape)
     return strides is not None and same_steps(value.shape, strides, last)
-
-
-def _numbers(form: ValueForm) -> Array | None:
-    """The numbers of a constant that is the same for all sizes, and as oneDNN reads it."""
-    value, array = form.given, form.given.storage.array
-    if form.place >= 0 or array is None or value.offset_bytes:
-        return None
-    if value.dtype != np.float32 or not value.is_dense or not array.flags.c_contiguous:
-        return None
-    return array.reshape(-1).view(np.float32)

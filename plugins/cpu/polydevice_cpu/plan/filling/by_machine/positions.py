@@ -1,0 +1,254 @@
+"""What multiplies every position by the same numbers, by machine code for as many as there are.
+
+Convolutions with windows of one element, and products with constants. Code adds numbers in the
+order in which oneDNN's does, so that answers are the same to the bit, reads the weights that oneDNN
+reads, and takes as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice.symbolic_size import is_symbolic
+from polydevice_cpu.algorithms.by_machine.code import Code, may_share
+from polydevice_cpu.algorithms.by_machine.windows.sums import (
+    FEW_NS,
+    POSITIONS_AT,
+    STEP_NS,
+    Constants,
+    Functions,
+    code_of_all,
+    of_positions,
+    told_of,
+)
+from polydevice_cpu.algorithms.by_machine.windows.tiles import Terms
+from polydevice_cpu.onednn.attributes import Attributes
+from polydevice_cpu.onednn.constants import Arg
+from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor, is_open
+from polydevice_cpu.onednn.primitive import SymbolicPrimitive
+from polydevice_cpu.plan.filling.by_machine.chains import inputs_of, links, numbers_of
+from polydevice_cpu.plan.filling.recipe import Packing, ValueForm
+
+_CONVOLUTION, _PRODUCT = "brgconv_1x1:avx512_core", "brg:avx512_core"
+MOST_CHANNELS = {_CONVOLUTION: 1024, _PRODUCT: 512}
+"""oneDNN's code whose order of adding is followed, and up to how many channels of a source: of
+more, products add sums."""
+
+ROWS = 64, 48, 32, 16
+"""Channels next to each other in oneDNN's weights."""
+
+MOST_PARTS = 16
+"""Parts of weights, each of which is told of by itself."""
+
+MORE_NS, MOST_US = 0.02, 150.0
+"""How much longer than oneDNN's code a step takes (-40 to 15 %), and how much longer all may."""
+
+_CONVOLUTION_AT, _PRODUCT_AT = (4, 5, 6, 11), (2, 3, 4, 5)
+"""Where weights, bias, result and attributes are among the arguments."""
+
+_Sides = tuple[Descriptor, "Descriptor | None", SymbolicDescriptor, Attributes]
+
+
+class AtPositions(NamedTuple):
+    """A primitive that machine code computes.
+
+    Attributes:
+        inputs: what it reads, by index on execution, in the order in which code is told of it.
+        sizes: the place of two numbers: how many positions there are, and one that is 0 where they
+            lie one behind the other.
+    """
+
+    inputs: Sequence[int]
+    sizes: int
+
+
+class _Ready(NamedTuple):
+    """What is the same for all sizes of a step.
+
+    Attributes:
+        functions: machine code.
+        parts: of the result's channels, and what is read for each.
+        row: channels of a row of the weights.
+        given, results: channels.
+        code: what is told of one position.
+        places: where that tells how many there are.
+        steps: vectors that are computed for a position.
+        threads: how many share the work.
+    """
+
+    functions: Functions
+    parts: Sequence[tuple[slice, Constants]]
+    row: int
+    given: int
+    results: int
+    code: Code
+    places: Sequence[int]
+    steps: int
+    threads: int
+
+
+def at_positions(given: SymbolicPrimitive, sizes: int) -> AtPositions | None:
+    """Return how machine code computes a primitive; None where it does for no sizes.
+
+    Args:
+        given: one that treats positions alike.
+        sizes: see `AtPositions`.
+    """
+    if given.implementation not in MOST_CHANNELS:
+        return None
+    weights, bias, result, attributes = _arguments(given)
+    if not is_open(given.src) or not is_open(result) or attributes.quantisation:
+        return None
+    channels, _ = _channels(given, weights)
+    is_known = not any(map(is_symbolic, weights.shape)) and not isinstance(bias, SymbolicDescriptor)
+    has_code = (
+        is_known
+        and channels <= MOST_CHANNELS[given.implementation]
+        and (given.threads == 1 or may_share())
+        and links(attributes, result, as_onednn=True) is not None
+    )
+    return AtPositions(inputs_of(given), sizes) if has_code else None
+
+
+class PositionsByMachine:
+    """What computes a template's primitives at all positions; for one thread at a time."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._ready: dict[int, _Ready | None] = {}
+
+    def code(
+        self,
+        given: SymbolicPrimitive,
+        positions: int,
+        numbers: Mapping[int, int],
+        forms: Sequence[ValueForm],
+        packing: Packing,
+    ) -> Code | None:
+        """Return what is told addresses of inputs and result; None where oneDNN computes it.
+
+        Args:
+            given: one that there is `AtPositions` of.
+            positions: how many.
+            numbers: of the values that it reads and writes, by index on execution.
+            forms: of values.
+            packing: returns a constant in a layout.
+        """
+        step = numbers[Arg.DST]
+        if step not in self._ready:
+            self._ready[step] = _ready(given, numbers, forms, packing)
+        ready = self._ready[step]
+        if ready is None:
+            return None
+        steps, threads = positions * ready.steps, ready.threads
+        if steps * MORE_NS > threads * MOST_US * 1e3:
+            return None
+        if threads > 1 and steps * STEP_NS >= FEW_NS:
+            return _shared(ready, positions)
+        told, starts, pointers, size, kept, _ = ready.code
+        told = told[:]
+        for place in ready.places:
+            told[place] = positions
+        return Code(told, starts, pointers, size, kept)
+
+
+def _arguments(given: SymbolicPrimitive) -> _Sides:
+    """Weights, bias, result and attributes."""
+    places = _PRODUCT_AT if given.implementation == _PRODUCT else _CONVOLUTION_AT
+    weights, bias, result, attributes = (given.arguments[place] for place in places)
+    assert isinstance(weights, Descriptor)
+    assert bias is None or isinstance(bias, Descriptor)
+    assert isinstance(result, SymbolicDescriptor)
+    assert isinstance(attributes, Attributes)
+    return weights, bias, result, attributes
+
+
+def _channels(given: SymbolicPrimitive, weights: Descriptor) -> tuple[int, int]:
+    """Channels of the source and of the result."""
+    if given.implementation == _PRODUCT:
+        return weights.shape[-2], weights.shape[-1]
+    return weights.shape[1], weights.shape[0]
+
+
+def _ready(
+    given: SymbolicPrimitive,
+    numbers: Mapping[int, int],
+    forms: Sequence[ValueForm],
+    packing: Packing,
+) -> _Ready | None:
+    """What is the same for all sizes; None where there is no code, or a constant is not plain."""
+    weights, _, result, attributes = _arguments(given)
+    source, results = _channels(given, weights)
+    form, bias, bias_at = forms[numbers[Arg.WEIGHTS]], None, numbers.get(Arg.BIAS)
+    given_weights = form.given.storage.array
+    if given_weights is None or given_weights.dtype != np.float32 or not form.is_packed:
+        return None
+    if bias_at is not None:
+        bias = numbers_of(forms[bias_at])
+        if bias is None or bias.size != results:
+            return None
+    matrix = given_weights.reshape(weights.shape)
+    plain = matrix.reshape(source, results)
+    if given.implementation == _CONVOLUTION:
+        plain = matrix.reshape(results, source).T
+    packed = _in_rows(packing(given_weights, given.witness.weights).storage.array, plain)
+    if packed is None:
+        return None
+    followed, row = links(attributes, result) or (), packed.shape[-1]
+    chain, has_bias = [link[0] for link in followed], bias is not None
+    functions = Functions(chain, terms=Terms.ALL_CHANNELS, has_bias=has_bias)
+    parts, told, shares = [], [], [link[1:] for link in followed]
+    for number, own in enumerate(packed):
+        part = slice(number * row, min(number * row + row, results))
+        known = Constants(own, None if bias is None else bias[part], None, shares)
+        parts.append((part, known))
+        calls = told_of(functions, of_positions(source, results, part, row, 1), known)
+        if calls is None:
+            return None
+        told += calls
+    code = Code.of(told, parts)
+    ends = [*code.starts[1:], len(code.numbers)]
+    places = [end + POSITIONS_AT for end in ends]
+    steps = sum(of_positions(source, results, part, row, 1).steps for part, _ in parts)
+    return _Ready(functions, parts, row, source, results, code, places, steps, given.threads)
+
+
+def _in_rows(packed: Array | None, plain: Array) -> Array | None:
+    """Weights as oneDNN has them: [parts, channels of the source, some of the result].
+
+    Args:
+        packed: their bytes.
+        plain: [channels of the source, of the result].
+
+    Returns:
+        None where they lie otherwise.
+    """
+    source, results = plain.shape
+    found = None if packed is None else packed.reshape(-1).view(np.float32)
+    for row in ROWS if found is not None else ():
+        parts = -(-results // row)
+        assert found is not None
+        if found.size % (parts * row) or found.size < parts * row * source or parts > MOST_PARTS:
+            continue
+        seen = found.reshape(parts, -1, row)
+        pieces = [plain[:, number * row : number * row + row] for number in range(parts)]
+        if all(
+            np.array_equal(own[:source, : piece.shape[1]], piece)
+            for own, piece in zip(seen, pieces, strict=True)
+        ):
+            return seen
+    return None
+
+
+def _shared(ready: _Ready, positions: int) -> Code | None:
+    """What threads share."""
+    functions, parts, row, source, results, *_ = ready
+    calls = [
+        (functions, of_positions(source, results, part, row, positions), known)
+        for part, known in parts
+    ]
+    return code_of_all(calls, ready.threads)

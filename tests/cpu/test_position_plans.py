@@ -1,0 +1,170 @@
+"""Windows of one element, and products with constants, of new shapes by machine code."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from polydevice_cpu.algorithms.by_machine.code import may_share
+from polydevice_cpu.algorithms.by_machine.windows import sums
+from polydevice_cpu.plan import settling
+from polydevice_cpu.plan.filling.by_machine import positions
+from tests.cpu import models
+from tests.cpu.loading import asked_from_now, image, load, wait_for_settling
+from tests.cpu.machine_code import by_machine_code, with_avx512
+
+pytestmark = with_avx512
+
+FOLLOWED = {
+    "nothing": [("Identity", ["a"], ["y"], {})],
+    "hardsigmoid": [("HardSigmoid", ["a"], ["y"], {"alpha": 0.25, "beta": 0.4})],
+    "hardswish, scaled": [("HardSwish", ["a"], ["b"], {}), ("Mul", ["b", "factor"], ["y"], {})],
+    "logistic": [("Sigmoid", ["a"], ["y"], {})],
+    "added": [("Relu", ["a"], ["b"], {}), ("Add", ["a", "b"], ["y"], {})],
+}
+SIZES = [(5, 7), (8, 3), (1, 1), (2, 9), (11, 1), (30, 17), (1, 5), (6, 16)]
+
+
+def convolution(followed, channels, results, axes=2):
+    weights = {
+        "w": image(1, results, channels, *[1] * axes) / channels,
+        "bias": image(2, results),
+        "factor": np.array(0.7, np.float32),
+    }
+    nodes = [("Conv", ["x", "w", "bias"], ["a"], {}), *followed]
+    sizes = ["n", channels, *"hw"[:axes]]
+    return models.build(nodes, {"x": sizes}, ["y"], weights, opset=20)
+
+
+def product(channels, results):
+    weights = {"w": image(1, channels, results) / channels, "bias": image(2, results)}
+    nodes = [("MatMul", ["x", "w"], ["a"], {}), ("Add", ["a", "bias"], ["b"], {})]
+    nodes.append(("Relu", ["b"], ["y"], {}))
+    return models.build(nodes, {"x": ["n", "rows", channels]}, ["y"], weights)
+
+
+def compared(executable, model, feeds):
+    """How many inferences machine code computed: as ONNX Runtime does, and as oneDNN to the bit."""
+    request, seen = executable.create_infer_request(), 0
+    for x in feeds:
+        (wanted,) = models.answer(model, {"x": x})
+        got = request.infer({"x": x})["y"].copy()
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+        if by_machine_code(executable):
+            seen += 1
+            for _ in range(settling.RUNS):
+                np.testing.assert_array_equal(request.infer({"x": x})["y"], got)
+            wait_for_settling()
+            np.testing.assert_array_equal(request.infer({"x": x})["y"], got)
+            assert not by_machine_code(executable)
+    return seen
+
+
+@pytest.mark.parametrize("followed", FOLLOWED)
+@pytest.mark.parametrize(
+    ("channels", "results"), [(3, 5), (24, 16), (40, 72), (130, 200), (700, 9)]
+)
+def test_windows_of_one_element(core, monkeypatch, channels, results, followed):
+    """Channels of the result in one part of the weights or several, the last one not full."""
+    monkeypatch.setattr(settling, "RUNS", 3)
+    model = convolution(FOLLOWED[followed], channels, results)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    feeds = [image(k, 1 + k % 2, channels, *sizes) for k, sizes in enumerate(SIZES)]
+    assert compared(executable, model, feeds) >= 4
+
+
+@pytest.mark.parametrize(("channels", "results"), [(5, 130), (120, 360), (512, 48)])
+def test_products_with_constants(core, monkeypatch, channels, results):
+    monkeypatch.setattr(settling, "RUNS", 3)
+    model = product(channels, results)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    feeds = [image(k, 1 + k % 3, rows, channels) for k, rows in enumerate([4, 9, 33, 2, 100, 17])]
+    assert compared(executable, model, feeds) >= 3
+
+
+def test_windows_along_one_axis(core, monkeypatch):
+    monkeypatch.setattr(settling, "RUNS", 3)
+    model = convolution(FOLLOWED["logistic"], 20, 70, axes=1)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    feeds = [image(k, 2, 20, length) for k, length in enumerate([4, 9, 33, 1, 100, 17])]
+    assert compared(executable, model, feeds) >= 3
+
+
+def test_products_of_many_numbers_are_left_to_onednn(core):
+    """Of more than 512 it adds sums."""
+    model = product(600, 40)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    feeds = [image(k, 2, rows, 600) for k, rows in enumerate([40, 90, 33, 20, 100])]
+    assert compared(executable, model, feeds) == 0
+    assert executable.compiled.templates.filled
+
+
+def test_weights_of_many_parts_are_left_to_onednn(core, monkeypatch):
+    monkeypatch.setattr(positions, "MOST_PARTS", 2)
+    model = convolution(FOLLOWED["nothing"], 8, 200)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    feeds = [image(k, 1, 8, *sizes) for k, sizes in enumerate(SIZES)]
+    assert compared(executable, model, feeds) == 0
+    assert executable.compiled.templates.filled
+
+
+def test_onednn_is_asked_for_nothing_then(core, monkeypatch):
+    executable = load(core, convolution(FOLLOWED["added"], 40, 72), CPU_THREADS_NUM=1)
+    request = executable.create_infer_request()
+    for number, sizes in enumerate(SIZES[:4]):
+        request.infer({"x": image(number, 1, 40, *sizes)})
+    asked = asked_from_now(monkeypatch)
+    for number, sizes in enumerate([(12, 13), (40, 3), (7, 7)]):
+        request.infer({"x": image(number, 1, 40, *sizes)})
+        assert by_machine_code(executable)
+    assert not [name for name in asked if name.startswith("convolution")]
+
+
+def test_bfloat16_is_left_to_onednn(core):
+    model = convolution(FOLLOWED["nothing"], 40, 72)
+    executable = load(core, model, CPU_THREADS_NUM=1, ENFORCE_BF16="YES")
+    request = executable.create_infer_request()
+    for number, sizes in enumerate(SIZES):
+        x = image(number, 1, 40, *sizes)
+        (wanted,) = models.answer(model, {"x": x})
+        got = request.infer({"x": x})["y"]
+        np.testing.assert_allclose(got, wanted, rtol=0.05, atol=0.03 * np.abs(wanted).max())
+
+
+@pytest.mark.skipif(not may_share(), reason="this oneDNN has no OpenMP whose threads share work")
+@pytest.mark.parametrize("few_ns", [0.0, sums.FEW_NS])
+def test_several_threads_share_the_positions(core, monkeypatch, few_ns):
+    monkeypatch.setattr(settling, "RUNS", 3)
+    for module in (sums, positions):
+        monkeypatch.setattr(module, "FEW_NS", few_ns)
+    model = convolution(FOLLOWED["logistic"], 130, 200)
+    executable = load(core, model, CPU_THREADS_NUM=2)
+    feeds = [image(k, 1 + k % 2, 130, *sizes) for k, sizes in enumerate(SIZES)]
+    assert compared(executable, model, feeds) >= 4
+
+
+def test_requests_of_other_shapes_compute_side_by_side(core, monkeypatch):
+    monkeypatch.setattr(settling, "RUNS", 1 << 30)
+    model = convolution(FOLLOWED["hardswish, scaled"], 40, 72)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    feeds = [image(k, 1, 40, 4 + k, 40 - k) for k in range(16)]
+    wanted = [models.answer(model, {"x": x})[0] for x in feeds]
+    wrong = []
+
+    def infer(order):
+        request = executable.create_infer_request()
+        for number in order:
+            got = request.infer({"x": feeds[number]})["y"]
+            if not np.allclose(got, wanted[number], rtol=1e-4, atol=1e-5):
+                wrong.append(number)
+
+    orders = [np.random.default_rng(k).permutation(16).tolist() * 4 for k in range(3)]
+    threads = [threading.Thread(target=infer, args=(order,)) for order in orders]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert by_machine_code(executable)
