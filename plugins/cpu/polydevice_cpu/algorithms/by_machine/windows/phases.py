@@ -6,10 +6,8 @@ window, so that nothing is multiplied by the zeros that a transposed convolution
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
-
-import numpy as np
 
 from polydevice.dtype import Array
 from polydevice_cpu.algorithms.by_machine.code import Code
@@ -38,7 +36,9 @@ class Phase(NamedTuple):
     constants: Constants
 
 
-def phases(weights: Array, step: int, pad: int, others: Constants) -> list[Phase] | None:
+def phases(
+    weights: Array, step: int, pad: int, others: Constants, pack: Callable[[Array], Array]
+) -> list[Phase] | None:
     """Return the phases of a transposed convolution.
 
     Args:
@@ -46,6 +46,7 @@ def phases(weights: Array, step: int, pad: int, others: Constants) -> list[Phase
         step: between the windows of two positions of the source.
         pad: positions that are left out at the beginning of the result.
         others: what is read besides weights.
+        pack: returns weights as they lie one behind the other.
 
     Returns:
         None where a position has nothing to read.
@@ -53,10 +54,10 @@ def phases(weights: Array, step: int, pad: int, others: Constants) -> list[Phase
     found = []
     for first in range(step):
         shift, tap = divmod(first + pad, step)
-        own = np.ascontiguousarray(weights[tap::step][::-1])
+        own = weights[tap::step][::-1]
         if not len(own):
             return None
-        constants = Constants(own, others.bias, others.slopes, others.shares)
+        constants = Constants(pack(own), others.bias, others.slopes, others.shares)
         found.append(Phase(first, len(own) - 1 - shift, constants))
     return found
 

@@ -442,16 +442,23 @@ def _form(
     bias = found.pop(Arg.BIAS, None)
     slopes = next(iter(found.values()), None)
     if given.name == "matmul":
-        packed = packing(array, Descriptor.dense(array.shape)).storage.array
+        packed = _dense(packing, array)
         return _Form(array.shape[1:], False, code, Constants(packed, bias, None, shares))
     if given.name == _TRANSPOSED:
         (step,), _, (pad,), _ = cast("_Geometry", given.arguments[_GEOMETRY])
         known = Constants(None, bias, slopes, shares)
-        made = phases(array.transpose(2, 1, 0), step, pad, known)
+        made = phases(array.transpose(2, 1, 0), step, pad, known, partial(_dense, packing))
         return None if made is None else _Form(array.shape[-1:], False, code, known, True, made)
     axes = len(given.src.shape) - 2
     numbers = Constants(_packed(array, axes, given, packing), bias, slopes, shares)
     return _Form(array.shape[-axes:], is_depthwise, code, numbers, stays_by_machine(given))
+
+
+def _dense(packing: Packing, array: Array) -> Array:
+    """Numbers as they lie one behind the other, kept once for the network."""
+    packed = packing(array, Descriptor.dense(array.shape)).storage.array
+    assert packed is not None
+    return packed.view(array.dtype)[: array.size].reshape(array.shape)
 
 
 def _packed(array: Array, axes: int, given: SymbolicPrimitive, packing: Packing) -> Array | None:
