@@ -19,7 +19,7 @@ from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.engine import MemoryObject, address_of, engine
 from polydevice_cpu.onednn.primitive import Primitive, run_once
 from polydevice_cpu.plan import settling
-from polydevice_cpu.plan.filling.by_machine import products as by_machine
+from polydevice_cpu.plan.filling.by_machine import matrices as by_machine
 from polydevice_cpu.plan.step import CodeStep
 from tests.cpu import models
 from tests.cpu.loading import image, load, wait_for_settling

@@ -9,6 +9,7 @@ from polydevice_cpu.onednn.library import library
 from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.filling import blocks as making
 from polydevice_cpu.plan.filling.blocks import MOST, REPEATED, cuts
+from polydevice_cpu.plan.filling.by_machine import suitable_windows
 from polydevice_cpu.plan.filling.by_machine import windows as by_machine
 from polydevice_cpu.plan.step import PrimitiveStep
 from tests.cpu import models
@@ -22,7 +23,7 @@ def always(monkeypatch):
     """Have blocks however much they take besides: networks here are small."""
     monkeypatch.setattr(making, "LITTLE", 1e9)
     monkeypatch.setattr(by_machine, "MOST_US", dict.fromkeys(by_machine.MOST_US, -1.0))
-    monkeypatch.setattr(by_machine, "MOST_WEIGHTS_BYTES", 0)
+    monkeypatch.setattr(suitable_windows, "MOST_WEIGHTS_BYTES", 0)
 
 
 def windows(channels: int, window: tuple[int, ...], attributes, *, height: int | str = "h"):

@@ -12,7 +12,7 @@ from polydevice_cpu.algorithms.by_machine.windows import sums
 from polydevice_cpu.algorithms.by_machine.windows.tiles import Function, Terms
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.plan import settling
-from polydevice_cpu.plan.filling.by_machine import positions, windows
+from polydevice_cpu.plan.filling.by_machine import positions, suitable_windows
 from tests.cpu import models
 from tests.cpu.loading import asked_from_now, image, load, wait_for_settling
 from tests.cpu.machine_code import by_machine_code, with_avx512
@@ -151,7 +151,7 @@ def test_several_threads_share_the_work(core, monkeypatch, few_ns):
 
 
 def test_without_threads_that_share_work_several_are_onednns(core, monkeypatch):
-    for module in (windows, positions):
+    for module in (suitable_windows, positions):
         monkeypatch.setattr(module, "may_share", lambda: False)
     executable = load(core, picture(), CPU_THREADS_NUM=2)
     request = executable.create_infer_request()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from polydevice_cpu.algorithms.by_machine.windows import kinds, phases
+from polydevice_cpu.algorithms.by_machine.windows import kinds, transposed
 from polydevice_cpu.algorithms.by_machine.windows.sums import Constants, Functions
 from polydevice_cpu.algorithms.by_machine.windows.tiles import Function, Terms
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.plan import settling
-from polydevice_cpu.plan.filling.by_machine import windows as by_machine
+from polydevice_cpu.plan.filling.by_machine import suitable_windows as by_machine
 from tests.cpu import models
 from tests.cpu.loading import asked_from_now, image, load, wait_for_settling
 from tests.cpu.machine_code import by_machine_code, with_avx512
@@ -159,9 +159,9 @@ def test_nothing_beside_is_read_or_written(side):
             placed[name] = memory.reshape(shape)
             placed[name][...] = made
         others = Constants(None, placed["bias"], None, [(0.0, 0.0)])
-        made_of = phases.phases(placed["w"], step, pad, others)
+        made_of = transposed.phases(placed["w"], step, pad, others, np.ascontiguousarray)
         made = Functions([Function.ADD], terms=Terms.ALL_CHANNELS, has_bias=True)
-        code = phases.code_of_phases(made, made_of, source, (2, results, wide))
+        code = transposed.code_of_phases(made, made_of, source, (2, results, wide))
         x, y, other = placed["x"], placed["y"], placed["other"]
         assert code.bound([address_of(each) for each in (x, other, y)])() == 0
         wanted = np.zeros((2, wide + 2 * pad, results))

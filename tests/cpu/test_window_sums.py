@@ -23,7 +23,7 @@ from polydevice_cpu.onednn.engine import MemoryObject, address_of
 from polydevice_cpu.onednn.primitive import built, run_once
 from polydevice_cpu.onednn.primitives import convolution, pooling
 from polydevice_cpu.plan.building.weights import pack
-from polydevice_cpu.plan.filling.by_machine import windows as by_machine
+from polydevice_cpu.plan.filling.by_machine import suitable_windows as by_machine
 from tests.cpu.loading import image
 from tests.cpu.machine_code import with_avx512
 from tests.guard_pages import SIDES, guarded

@@ -17,7 +17,7 @@ from polydevice_cpu.onednn.primitive import built, run_once
 from polydevice_cpu.onednn.primitives import convolution, matmul
 from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.building.weights import pack
-from polydevice_cpu.plan.filling.by_machine import windows as by_machine
+from polydevice_cpu.plan.filling.by_machine import suitable_windows as by_machine
 from tests.cpu import models
 from tests.cpu.loading import asked_from_now, image, load, wait_for_settling
 from tests.cpu.machine_code import by_machine_code, with_avx512

@@ -12,17 +12,17 @@ from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.filling.blocks import Blocks, may_be_in_blocks, products
 from polydevice_cpu.plan.filling.by_machine.chains import inputs_of
+from polydevice_cpu.plan.filling.by_machine.matrices import ProductByMachine, product_by_machine
 from polydevice_cpu.plan.filling.by_machine.positions import (
     AtPositions,
     PositionsByMachine,
     at_positions,
 )
-from polydevice_cpu.plan.filling.by_machine.products import ProductByMachine, product_by_machine
-from polydevice_cpu.plan.filling.by_machine.windows import (
-    WindowsByMachine,
+from polydevice_cpu.plan.filling.by_machine.suitable_windows import (
     may_be_by_machine,
     stays_by_machine,
 )
+from polydevice_cpu.plan.filling.by_machine.windows import WindowsByMachine
 from polydevice_cpu.plan.filling.by_numpy import ByNumPy, by_numpy
 from polydevice_cpu.plan.filling.captured import serves_all_sizes
 from polydevice_cpu.plan.filling.means import may_be_a_mean

@@ -9,19 +9,19 @@ import struct
 from collections.abc import Sequence
 
 from polydevice_cpu.algorithms.by_machine.instructions import R10, R11, RAX, RDI, RSI, RSP
-from polydevice_cpu.algorithms.by_machine.windows.places import (
-    AT,
-    GIVEN_AT,
-    SIZES,
-    SLOTS,
-    WindowCode,
-)
 from polydevice_cpu.algorithms.by_machine.windows.tiles import (
     OF_POWERS,
     Function,
     Terms,
     Tile,
     append_item,
+)
+from polydevice_cpu.algorithms.by_machine.windows.window_code import (
+    AT,
+    GIVEN_AT,
+    SIZES,
+    SLOTS,
+    WindowCode,
 )
 
 NARROW = 4

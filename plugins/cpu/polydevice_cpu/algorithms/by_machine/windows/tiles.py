@@ -35,7 +35,7 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
     SUB,
     Instructions,
 )
-from polydevice_cpu.algorithms.by_machine.windows.places import AT, GIVEN_AT, SIZES, WindowCode
+from polydevice_cpu.algorithms.by_machine.windows.window_code import AT, GIVEN_AT, SIZES, WindowCode
 
 BLOCK = 16
 """Channels of a vector."""

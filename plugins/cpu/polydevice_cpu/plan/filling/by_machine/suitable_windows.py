@@ -1,0 +1,153 @@
+"""Which convolutions, pools and products machine code for all sizes may compute, and how long."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TypeGuard, cast
+
+from polydevice.symbolic_size import is_symbolic
+from polydevice_cpu.algorithms.by_machine.code import may_share
+from polydevice_cpu.algorithms.by_machine.windows.sums import Windows
+from polydevice_cpu.onednn.attributes import Attributes
+from polydevice_cpu.onednn.constants import Algorithm, DataType
+from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor, is_open
+from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
+from polydevice_cpu.plan.filling.by_machine.chains import ONE_SLOPE_PER_CHANNEL, is_known, links
+
+CONVOLUTION, TRANSPOSED = "convolution_forward", "deconvolution_forward"
+DEPTHWISE, PRODUCT = "brdgmm_dw:avx512_core", "brg:avx512_core"
+_WITH_ALL_CHANNELS = "brgconv:avx512_core", "jit:avx512_core"
+"""oneDNN's code whose order of adding is followed; other code pads with zeros, or adds in parts."""
+
+MOST_US = {"brgconv:avx512_core": 700.0, "jit:avx512_core": 110.0}
+MOST_US |= {DEPTHWISE: 60.0, PRODUCT: 150.0}
+"""How much longer than oneDNN's the code may take: a plan runs eight times so, and oneDNN takes
+0.95, 0.45, 0.25 and 0.35 ms to choose, generate and bind code for a size."""
+
+MORE_NS = {"brgconv:avx512_core": 0.015, "jit:avx512_core": 0.04, DEPTHWISE: 0.03, PRODUCT: 0.03}
+"""How much longer a step takes than in oneDNN's code: -3 to 20, 15 to 25, -12 to 15 and, where
+there are few channels, -50 to 40 %."""
+
+MOST_POOLS_US = 80.0
+"""How long it may take for pools: oneDNN's takes a third at least, and 0.2 to 0.3 ms to make."""
+
+MOST_CHANNELS = 96
+"""Channels of a source that oneDNN adds in one go."""
+
+MOST_WEIGHTS_BYTES = 1 << 20
+"""Weights of convolutions along one axis, which are read for every few positions: up to so many
+they take as long as oneDNN's code for a size (0.8 to 1.1 times; 1.8 with 1.8 MB), which it takes
+1 to 25 ms to generate, as it unrolls positions."""
+
+Geometry = Sequence[tuple[int, ...]]
+
+_SRC, WEIGHTS, _BIAS, _DST, _ATTRIBUTES = 3, 4, 5, 6, 11
+GEOMETRY = slice(7, 11)
+_OF_PRODUCTS = 1, 2, 3, 4, 5
+OF_POOLS, GEOMETRY_OF_POOLS = (2, 10), slice(5, 10)
+_POOLS = (
+    *(Algorithm.POOLING_AVG_INCLUDE_PADDING, Algorithm.POOLING_AVG_EXCLUDE_PADDING),
+    Algorithm.POOLING_MAX,
+)
+
+
+def may_be_by_machine(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
+    """Whether a primitive is a convolution, pool or product that there is machine code for."""
+    if not isinstance(given, SymbolicPrimitive) or given.name not in (CONVOLUTION, TRANSPOSED):
+        return _may_be_a_pool(given) or _may_be_of_rows(given)
+    src, weights, bias, dst, attributes = (
+        given.arguments[place] for place in (_SRC, WEIGHTS, _BIAS, _DST, _ATTRIBUTES)
+    )
+    assert isinstance(src, Descriptor)
+    assert isinstance(weights, Descriptor)
+    assert isinstance(attributes, Attributes)
+    rank = len(weights.shape)
+    if given.name == TRANSPOSED:
+        steps, gaps, pads, _ = cast("Geometry", given.arguments[GEOMETRY])
+        has_code = rank == len(src.shape) == 3 and gaps == (0,) and is_known(*steps, *pads)
+    elif given.implementation == DEPTHWISE:
+        has_code = weights.shape[1:3] == (1, 1) and rank == 5
+    else:
+        has_code = rank == len(src.shape) < 5 and given.implementation in _WITH_ALL_CHANNELS
+    is_small = is_known(*weights.shape) and 4 * math.prod(weights.shape) <= MOST_WEIGHTS_BYTES
+    return (
+        has_code
+        and (rank > 3 or is_small)
+        and links(attributes, dst, as_onednn=rank > 3) is not None
+        and (given.threads == 1 or may_share())
+        and not isinstance(bias, SymbolicDescriptor)
+        and all(map(is_open, (src, dst)))
+        and not attributes.quantisation
+    )
+
+
+def stays_by_machine(given: SymbolicPrimitive) -> bool:
+    """Whether a primitive that `may_be_by_machine` is computed so in plans that run often, too.
+
+    A convolution along one axis is, also a transposed one. Where windows reach far over its ends,
+    oneDNN adds up each element of them by itself, so that answers of plans that it computes differ
+    by a rounding.
+    """
+    return given.name in (CONVOLUTION, TRANSPOSED) and len(given.src.shape) == 3
+
+
+def _may_be_a_pool(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
+    if not isinstance(given, SymbolicPrimitive) or given.name != "pooling_forward":
+        return False
+    algorithm, attributes = (given.arguments[place] for place in OF_POOLS)
+    assert isinstance(attributes, Attributes)
+    return (
+        algorithm in _POOLS
+        and given.implementation == "jit:avx512_core"
+        and (given.threads == 1 or may_share())
+        and is_open(given.src)
+        and given.dst.data_type is DataType.F32
+        and len(given.src.shape) == 4
+        and not attributes.post_ops
+    )
+
+
+def _may_be_of_rows(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
+    """Whether each row is multiplied by some matrices, as transposed convolutions are computed."""
+    if not isinstance(given, SymbolicPrimitive) or given.name != "matmul":
+        return False
+    src, weights, bias, dst, attributes = (given.arguments[place] for place in _OF_PRODUCTS)
+    assert isinstance(weights, Descriptor)
+    assert isinstance(attributes, Attributes)
+    if not (is_open(src) and is_open(dst)) or isinstance(bias, SymbolicDescriptor):
+        return False
+    if len(weights.shape) != 4 or any(map(is_symbolic, (*weights.shape, src.shape[1]))):
+        return False
+    alone, matrices, channels, results = weights.shape
+    return (
+        given.implementation == PRODUCT
+        and (given.threads == 1 or may_share())
+        and src.shape[1] == alone == 1 != matrices
+        and channels <= MOST_CHANNELS
+        and (not isinstance(bias, Descriptor) or bias.shape == (1, 1, 1, results))
+        and not attributes.quantisation
+        and links(attributes, dst, as_onednn=True) is not None
+        and ONE_SLOPE_PER_CHANNEL not in attributes.post_ops
+    )
+
+
+def is_in_order(windows: Windows, behind: Sequence[int], channels: int, wide: int) -> bool:
+    """Whether oneDNN adds elements line by line, and those of a line from the left.
+
+    It does not where windows at an end of a row lack their middle, which it adds first of all
+    others, nor where those of fewer positions than they reach over an end, but of several (seen in
+    oneDNN 3.2 with 5,000 random convolutions).
+
+    Args:
+        windows: where they lie.
+        behind: how far the last ones reach over the end.
+        channels: of the source.
+        wide: positions of a row of the result.
+    """
+    if windows.is_depthwise:
+        return True
+    reach = max(windows.pads[1], behind[1])
+    is_whole = reach <= (windows.sizes[1] - 1) // 2 and windows.gaps[1] == 0
+    is_whole = is_whole and (wide == 1 or reach <= wide)
+    return is_whole and channels <= MOST_CHANNELS
