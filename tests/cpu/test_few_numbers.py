@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from polydevice_cpu.algorithms.by_machine import small
+from polydevice_cpu.algorithms.by_machine.code import has_avx512
 from polydevice_cpu.algorithms.by_machine.rows import shares
 from polydevice_cpu.algorithms.by_machine.rows import sums as row_sums
 from polydevice_cpu.algorithms.by_machine.small import Function, prepared
@@ -197,7 +198,7 @@ def test_networks(core, count):
             assert got[name].dtype == each.dtype
 
 
-@pytest.mark.skipif(not shares.is_there(), reason="no such instructions here")
+@pytest.mark.skipif(not has_avx512(), reason="no such instructions here")
 def test_numpy_is_asked_for_nothing_where_machine_code_computes_all(core, monkeypatch):
     """Not even to keep quiet about infinities, which takes it 0.8 us."""
     asked = []

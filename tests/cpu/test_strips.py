@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from polydevice_cpu.algorithms.by_machine.rows import shares
+from polydevice_cpu.algorithms.by_machine.code import has_avx512
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.binding import strips as calls
@@ -218,7 +218,7 @@ def test_other_layers_in_strips(core, monkeypatch, model, before, then, threads)
             for each in settled(executable, request, x):
                 np.testing.assert_array_equal(each, got)
     if len(then[0]) == 3:
-        softmax = MACHINE_CODE if shares.is_there() else "softmax"
+        softmax = MACHINE_CODE if has_avx512() else "softmax"
         assert kinds == {"matmul", "layer_normalization", softmax, "eltwise", "binary"}
     else:
         assert kinds == {"convolution", "binary", "numpy"}

@@ -11,8 +11,8 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.ops.signal import CumSum
 from polydevice.shape import normalize_axis
-from polydevice_cpu.algorithms.by_machine.code import Told
-from polydevice_cpu.algorithms.by_machine.rows import elements, shares
+from polydevice_cpu.algorithms.by_machine.code import Told, has_avx512
+from polydevice_cpu.algorithms.by_machine.rows import elements
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.ops.signal import cum_sum
 from polydevice_cpu.plan.binding.context import Context
@@ -33,7 +33,7 @@ def lower_cum_sum(builder: PlanBuilder, node: Node) -> bool:
     kind = elements.KINDS.get(source.dtype.kind, {}).get(source.dtype.itemsize)
     if axis is None or kind is None or not source.shape or 0 in source.shape:
         return False
-    if not shares.is_there():
+    if not has_avx512():
         return False
     along = normalize_axis(int(axis.reshape(-1)[0]), len(source.shape))
     result = builder.new_dense(source.shape, source.dtype)

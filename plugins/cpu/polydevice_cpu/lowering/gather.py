@@ -14,8 +14,8 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.ops.gather import Gather, GatherElements
 from polydevice.shape import normalize_axis
-from polydevice_cpu.algorithms.by_machine.code import Told
-from polydevice_cpu.algorithms.by_machine.rows import elements, shares
+from polydevice_cpu.algorithms.by_machine.code import Told, has_avx512
+from polydevice_cpu.algorithms.by_machine.rows import elements
 from polydevice_cpu.algorithms.by_machine.rows import taken as rows_taken
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn.descriptor import row_major
@@ -98,7 +98,7 @@ def _copy(builder: PlanBuilder, node: Node) -> bool:
 def _is_for_code(source: Value, indices: Value) -> bool:
     """Whether machine code takes rows: of plain numbers, by numbers with a sign."""
     is_plain = not source.dtype.hasobject and indices.dtype.kind == "i" and indices.is_dense
-    return is_plain and indices.dtype.itemsize in rows_taken.INDEX_BYTES and shares.is_there()
+    return is_plain and indices.dtype.itemsize in rows_taken.INDEX_BYTES and has_avx512()
 
 
 def _start_code(op: Gather, axis: int, context: Context) -> Compute:

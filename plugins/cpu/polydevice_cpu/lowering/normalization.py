@@ -20,8 +20,8 @@ from polydevice.ops.normalization import (
     NormalizeL2,
 )
 from polydevice.rewrites.rule import rules
-from polydevice_cpu.algorithms.by_machine.code import Code
-from polydevice_cpu.algorithms.by_machine.rows import norms, shares
+from polydevice_cpu.algorithms.by_machine.code import Code, has_avx512
+from polydevice_cpu.algorithms.by_machine.rows import norms
 from polydevice_cpu.implement import implements
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn import openmp
@@ -209,7 +209,7 @@ def lower_normalize_l2(builder: PlanBuilder, node: Node) -> bool:
         return False
     result = builder.new_dense(shape, value.dtype)
     is_added, sizes = op.eps_mode is EpsMode.ADD, (math.prod(shape[:-1]), shape[-1])
-    if shares.is_there():
+    if has_avx512():
         limits = (op.eps, 0.0) if is_added else (0.0, op.eps)
         start, code = partial(_by_machine, limits, openmp.thread_count()), MACHINE_CODE
     else:

@@ -10,7 +10,8 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.rewrites.integers.dynamic_range import DynamicRange
 from polydevice_cpu.algorithms.by_machine import byte_table
-from polydevice_cpu.algorithms.by_machine.rows import ranges, shares
+from polydevice_cpu.algorithms.by_machine.code import has_avx512
+from polydevice_cpu.algorithms.by_machine.rows import ranges
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor
@@ -97,7 +98,7 @@ def lower_dynamic_range(builder: PlanBuilder, node: Node) -> bool:
     A step of an RWKV with 25 of them takes 144 instead of 261 µs.
     """
     value = builder.value(node.inputs[0])
-    if value.strides is None or not value.has_no_gaps or not shares.is_there():
+    if value.strides is None or not value.has_no_gaps or not has_avx512():
         return False
     value = builder.wide(value)
     source = value.view((value.elements,), (1,))

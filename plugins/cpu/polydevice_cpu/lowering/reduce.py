@@ -14,9 +14,8 @@ from polydevice.ops import reduce
 from polydevice.ops.op import Op
 from polydevice.shape import normalize_axis
 from polydevice.symbolic_size import is_symbolic
-from polydevice_cpu.algorithms.by_machine.code import Told
+from polydevice_cpu.algorithms.by_machine.code import Told, has_avx512
 from polydevice_cpu.algorithms.by_machine.rows import extremes as row_extremes
-from polydevice_cpu.algorithms.by_machine.rows import shares
 from polydevice_cpu.algorithms.by_machine.rows import sums as row_sums
 from polydevice_cpu.algorithms.by_machine.rows.short_rows import extremes
 from polydevice_cpu.lower import lowers
@@ -252,7 +251,7 @@ def _as_rows(
 
     has_code = (is_last and ufunc is np.add) or ufunc in (np.maximum, np.minimum)
     prepare = partial(_prepared, ufunc, axis, is_mean)
-    computed = ByMachine(write, prepare) if has_code and shares.is_there() else write
+    computed = ByMachine(write, prepare) if has_code and has_avx512() else write
 
     def start(_: Context) -> Compute:
         return computed

@@ -11,8 +11,8 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.ops.scatter import Reduction, ScatterElementsUpdate, ScatterNDUpdate
 from polydevice.shape import normalize_axis
-from polydevice_cpu.algorithms.by_machine.code import Code, Told
-from polydevice_cpu.algorithms.by_machine.rows import scattered, shares
+from polydevice_cpu.algorithms.by_machine.code import Code, Told, has_avx512
+from polydevice_cpu.algorithms.by_machine.rows import scattered
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.ops.scatter import scatter_elements_update, scatter_nd_update
 from polydevice_cpu.plan.binding.context import Context
@@ -70,7 +70,7 @@ def _kind(node: Node, reduction: Reduction) -> str | None:
     """How updates meet what is there, as code has it; None where it has none."""
     x, indices = (each.element_type for each in node.inputs[:2])
     found = _KINDS.get(reduction)
-    if found is None or not shares.is_there() or x.dtype.hasobject:
+    if found is None or not has_avx512() or x.dtype.hasobject:
         return None
     if indices.dtype not in (np.dtype(np.int32), np.dtype(np.int64)):
         return None

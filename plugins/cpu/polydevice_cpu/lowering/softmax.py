@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from polydevice.dtype import Array, ElementType
 from polydevice.ops.softmax import LogSoftmax, SoftMax
-from polydevice_cpu.algorithms.by_machine.code import Code
+from polydevice_cpu.algorithms.by_machine.code import Code, has_avx512
 from polydevice_cpu.algorithms.by_machine.rows import shares
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.lowering.concat import ordered
@@ -82,7 +82,7 @@ def _by_machine(builder: PlanBuilder, node: Node, value: Value, axis: int) -> bo
     It computes in f32: from bfloat16 its rows of 130 numbers take 0.4 times as long as oneDNN's,
     what makes them f32 included.
     """
-    if value.strides is None or not value.has_no_gaps or not shares.is_there():
+    if value.strides is None or not value.has_no_gaps or not has_avx512():
         return False
     value = builder.wide(value)
     sizes = _around(value, axis)

@@ -11,8 +11,8 @@ import numpy as np
 from polydevice.dtype import Array, ElementType
 from polydevice.ops.topk import TopK, TopKMode, TopKSort
 from polydevice.shape import normalize_axis
-from polydevice_cpu.algorithms.by_machine.code import Code, Told
-from polydevice_cpu.algorithms.by_machine.rows import extremes, shares
+from polydevice_cpu.algorithms.by_machine.code import Code, Told, has_avx512
+from polydevice_cpu.algorithms.by_machine.rows import extremes
 from polydevice_cpu.algorithms.by_machine.rows.best import keeps_few, prepared_few, prepared_first
 from polydevice_cpu.algorithms.by_machine.rows.elements import taking
 from polydevice_cpu.algorithms.ranking import extreme
@@ -52,7 +52,7 @@ def _find_one(builder: PlanBuilder, node: Node) -> bool:
     if (
         0 not in source.shape
         and source.dtype == np.float32
-        and shares.is_there()
+        and has_avx512()
         and result.dtype.kind == "i"
     ):
         start, code = partial(_start_code, op, axis), MACHINE_CODE
@@ -68,7 +68,7 @@ def _find_few(builder: PlanBuilder, node: Node, count: int) -> bool:
     axis = normalize_axis(op.axis, len(source.shape))
     is_last = axis == len(source.shape) - 1 and 0 not in source.shape
     is_plain = source.dtype == np.float32 and index.element_type is ElementType.i64
-    if not is_last or not is_plain or op.sort is TopKSort.INDEX or not shares.is_there():
+    if not is_last or not is_plain or op.sort is TopKSort.INDEX or not has_avx512():
         return False
     if not keeps_few(count, source.shape[-1]):
         return False

@@ -6,10 +6,10 @@ import struct
 from functools import lru_cache
 
 from polydevice.dtype import Array
-from polydevice.processor.machine_code import function_of, processor_flags
-from polydevice_cpu.algorithms.by_machine.rows.shares import AVX512, PARTS
+from polydevice.processor.machine_code import function_of
+from polydevice_cpu.algorithms.by_machine.code import has_avx512
+from polydevice_cpu.algorithms.by_machine.rows.shares import PARTS
 from polydevice_cpu.onednn.engine import address_of
-from polydevice_cpu.onednn.library import has_instructions
 from polydevice_cpu.onednn.openmp import in_parallel
 
 SHARED = 1 << 17
@@ -47,8 +47,7 @@ _LOOK = bytes.fromhex(
 @lru_cache(maxsize=1)
 def is_there() -> bool:
     """Whether `look_up` looks anything up."""
-    has_code = "avx512vbmi" in processor_flags() and function_of(_LOOK) is not None
-    return has_code and has_instructions(AVX512)
+    return has_avx512("avx512vbmi") and function_of(_LOOK) is not None
 
 
 def look_up(x: Array, table: Array, result: Array, threads: int = 1) -> None:

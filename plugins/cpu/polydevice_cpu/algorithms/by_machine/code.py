@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-from polydevice.processor.machine_code import CALL, Calls, calls_at, function_of
+from polydevice.processor.machine_code import CALL, Calls, calls_at, function_of, processor_flags
+from polydevice_cpu.onednn.library import has_instructions
 from polydevice_cpu.onednn.openmp import parallel_address
 
 Told = tuple[Any, "bytes | tuple[int, ...]"]
@@ -45,6 +47,21 @@ _TOGETHER = bytes.fromhex(
     "488b7b08488b73188b5310"  # mov rdi, [rbx+8]; mov rsi, [rbx+24]; mov edx, [rbx+16]
     "31c9ff1331c05bc3"  # xor ecx, ecx; call [rbx]; xor eax, eax; pop rbx; ret
 )
+
+
+_AVX512 = 0x27
+"""oneDNN's bits of an instruction set with AVX-512 as Skylake's servers have it."""
+
+
+@lru_cache(maxsize=16)
+def has_avx512(*beyond: str) -> bool:
+    """Whether machine code with AVX-512 may run: not where oneDNN has been told not to use it.
+
+    Args:
+        beyond: other instruction sets that it needs, by the system's names, such as avx512_vnni.
+    """
+    is_there = has_instructions(_AVX512) and function_of(_CLAIM) is not None
+    return is_there and processor_flags() >= {*beyond}
 
 
 def may_share() -> bool:

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from polydevice.processor.machine_code import function_of, processor_flags
-from polydevice_cpu.algorithms.by_machine.code import Told
+from polydevice.processor.machine_code import function_of
+from polydevice_cpu.algorithms.by_machine.code import Told, has_avx512
 from polydevice_cpu.algorithms.by_machine.matrix_code import (
     BLOCK,
     LEVELS,
@@ -118,7 +118,7 @@ def _shares(sides: Sequence[Seen], parts: int) -> Iterator[tuple[Sequence[Seen],
 @lru_cache(maxsize=256)
 def _function(width: int, how: Columns, chain: tuple[Link, ...]) -> Any | None:
     code = product(width, how, chain)
-    return function_of(code) if "avx512f" in processor_flags() else None
+    return function_of(code) if has_avx512() else None
 
 
 def _how(terms: int, width: int, *, is_turned: bool) -> Columns:

@@ -11,9 +11,8 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
-from polydevice_cpu.algorithms.by_machine.rows.shares import AVX512
+from polydevice_cpu.algorithms.by_machine.code import has_avx512
 from polydevice_cpu.onednn.engine import address_of
-from polydevice_cpu.onednn.library import has_instructions
 
 _ARGUMENTS = struct.Struct("@PP nnnn PPPP nn P n 16i").pack
 """Where each region's picture lies, by region; the result; how many regions, channels, rows and
@@ -87,7 +86,7 @@ def sums(
     Returns:
         Whether that was done; not where the processor or the system has no such code.
     """
-    function = function_of(_SUMS) if has_instructions(AVX512) else None
+    function = function_of(_SUMS) if has_avx512() else None
     size = maps[:1].nbytes
     if function is None or size >= _BYTES:
         return False

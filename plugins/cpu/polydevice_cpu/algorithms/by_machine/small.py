@@ -13,8 +13,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from polydevice.processor.machine_code import function_of, processor_flags
-from polydevice_cpu.algorithms.by_machine.rows.shares import AVX512
-from polydevice_cpu.onednn.library import has_instructions
+from polydevice_cpu.algorithms.by_machine.code import has_avx512
 
 MOST = 512
 """Elements of a result; for more, NumPy takes less."""
@@ -197,7 +196,7 @@ def _rows(function: Function, steps: Sequence[int]) -> _Rows | None:
     """The same by rows; None for other functions, and where elements do not follow each other."""
     name = function.steps[0].replace("f32", "row") if len(function.steps) == 1 else ""
     is_plain = steps[-1] == 4 and all(step in (0, 4) for step in steps)
-    if not name.startswith("row ") or not is_plain or not has_instructions(AVX512):
+    if not name.startswith("row ") or not is_plain or not has_avx512():
         return None
     return _Rows(tuple(step == 4 for step in steps[:-1]), name)
 

@@ -12,7 +12,6 @@ from polydevice.dtype import Array
 from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.algorithms.by_machine.recurrent import digits
 from polydevice_cpu.algorithms.by_machine.recurrent.steps import Layer
-from polydevice_cpu.algorithms.by_machine.rows import shares
 from polydevice_cpu.implement import run
 from polydevice_cpu.lowering.recurrent.loop import layer_of
 from polydevice_cpu.lowering.recurrent.views import (
@@ -50,7 +49,7 @@ def emit_digits(builder: PlanBuilder, node: Node, weights: tuple[Array, ...]) ->
         node: the layer.
         weights: W, R, the bias, and the scales of both.
     """
-    if not shares.is_there() or not digits.is_there():
+    if not digits.is_there():
         return False
     op = node.operation(CompressedLSTM)
     x = time_first(builder, builder.value(node.inputs[0]), sequence=True)

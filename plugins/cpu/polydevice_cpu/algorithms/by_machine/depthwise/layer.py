@@ -11,7 +11,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
-from polydevice_cpu.algorithms.by_machine.code import Code, may_share
+from polydevice_cpu.algorithms.by_machine.code import Code, has_avx512, may_share
 from polydevice_cpu.algorithms.by_machine.depthwise.kernel import (
     AT,
     HIGHEST,
@@ -55,8 +55,8 @@ class Layer(NamedTuple):
 
 
 def is_there() -> bool:
-    """Whether this process may run machine code at all."""
-    return _function(Form(1, 1, 1, 1, has_pairs=True, has_half=False), ()) is not None
+    """Whether the processor has bfloat16, and this process may run machine code."""
+    return has_avx512("avx512bw", "avx512_bf16")
 
 
 def is_known(layer: Layer) -> bool:

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from polydevice.dtype import Array
-from polydevice.processor.machine_code import function_of, processor_flags
-from polydevice_cpu.algorithms.by_machine.code import Told
+from polydevice.processor.machine_code import function_of
+from polydevice_cpu.algorithms.by_machine.code import Told, has_avx512
 from polydevice_cpu.algorithms.by_machine.functions import AND, MAX_OF_INTEGERS
 from polydevice_cpu.algorithms.by_machine.instructions import (
     ADD,
@@ -320,8 +320,8 @@ class _Entering(_Digits):
 
 
 def is_there() -> bool:
-    """Whether the processor multiplies so; that it has AVX-512 is asked elsewhere."""
-    return "avx512_vnni" in processor_flags()
+    """Whether the processor multiplies so."""
+    return has_avx512("avx512_vnni")
 
 
 @lru_cache(maxsize=16)

@@ -13,9 +13,8 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
-from polydevice_cpu.algorithms.by_machine.rows.shares import AVX512
+from polydevice_cpu.algorithms.by_machine.code import has_avx512
 from polydevice_cpu.onednn.engine import address_of
-from polydevice_cpu.onednn.library import has_instructions
 
 NONE = 0xFFFFFFFF
 """The index of what is not there, as no more elements are above the limit."""
@@ -155,7 +154,7 @@ def ranked(x: Array, count: int, *, descending: bool, above: float | None = None
         sorting does, and where some are missing without `above`.
     """
     rows, length = x.shape
-    function = function_of(_BEST) if has_instructions(AVX512) else None
+    function = function_of(_BEST) if has_avx512() else None
     is_short = count > 0 and count * count <= SQUARE * length
     if function is None or not is_short or length >= NONE or not rows:
         return None

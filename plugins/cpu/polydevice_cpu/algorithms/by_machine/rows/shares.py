@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import math
 import struct
-from functools import lru_cache
 from typing import Any
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
-from polydevice_cpu.algorithms.by_machine.code import Code, may_share
+from polydevice_cpu.algorithms.by_machine.code import Code, has_avx512, may_share
 from polydevice_cpu.onednn.engine import address_of
-from polydevice_cpu.onednn.library import has_instructions
 
 LANES = 16
 """Columns that are computed side by side."""
@@ -219,16 +217,6 @@ _COLUMNS = bytes.fromhex(
 )  # fmt: skip
 
 
-AVX512 = 0x27
-"""oneDNN's bits of an instruction set with AVX-512 as Skylake's servers have it."""
-
-
-@lru_cache(maxsize=1)
-def is_there() -> bool:
-    """Whether `softmax` computes anything."""
-    return has_instructions(AVX512) and None not in map(function_of, (_ROWS, _COLUMNS))
-
-
 def softmax(x: Array, result: Array, *, logarithm: bool = False) -> bool:
     """Write exp(x) along the middle axis, divided by its sum, to the result.
 
@@ -240,7 +228,7 @@ def softmax(x: Array, result: Array, *, logarithm: bool = False) -> bool:
     Returns:
         Whether that was done; not where the processor or the system has no such code.
     """
-    if not is_there():
+    if not has_avx512():
         return False
     if x.size:
         function, told = _prepared(x.shape, 1, logarithm=logarithm)
