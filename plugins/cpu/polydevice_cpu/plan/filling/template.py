@@ -53,9 +53,12 @@ class PlanTemplate:
 
     Which steps there are, what they compute together, and in which layouts is as it was for the
     sizes that the template was made with. oneDNN is asked for each primitive that runs: where it
-    has other code than was expected, or code that is not proved, the template does not fit. What
-    treats every position alike is computed in `Strips`, and other convolutions in `Blocks`, until
-    the plan has run often.
+    has other code than was expected, or code that is not proved, the template does not fit. Until
+    the plan has run often, machine code or NumPy computes what they can for all sizes; what else
+    treats every position alike is computed in `Strips`, and other convolutions in `Blocks`.
+
+    Requests fill in one at a time (`PlanCache`), but a plan that has run often is filled in for its
+    own sizes by a thread beside: what is kept from one to the next is written once, whole.
     """
 
     def __init__(self, parts: PlanParts, trace: Trace, packing: Packing) -> None:
