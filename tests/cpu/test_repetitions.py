@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from polydevice_cpu.onednn.library import library
 from tests.cpu import models
 from tests.cpu.loading import load
 
@@ -46,6 +47,8 @@ def test_repetitions_that_sizes_tell(core, rng):
         x = rng.standard_normal((rows, columns)).astype(np.float32)
         y = request.infer({"x": x, "z": np.zeros(times, np.float32)})["y"]
         np.testing.assert_array_equal(y, -np.tile(np.maximum(x, 0), times))
+    if library() is None:  # NumPy computes everything then
+        return
     (step,) = (step for step in executable.latest_plan().steps if step.type == "Tile")
     assert step.inputs[0].shape == (1, rows, 1, columns)  # not repeated by `np.tile`
     assert executable.compiled.templates.filled

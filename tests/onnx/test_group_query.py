@@ -48,6 +48,7 @@ SITUATIONS: dict[str, dict[str, Any]] = {
     "several words into a buffer": {"totals": [10], "length": 3, "past": 16},
     "a window": {"totals": [10, 6], "past": 9, "local_window_size": 4},
     "without rotation": {"totals": [8, 4], "past": 7, "do_rotary": 0},
+    "angles that nobody asks for": {"totals": [8, 4], "past": 7, "do_rotary": 0, "angles": True},
     "pairs": {"totals": [8, 4], "past": 7, "rotary_interleaved": 1},
     "a cap": {"totals": [8, 4], "past": 7, "softcap": 5.0},
     "given positions": {"totals": [8, 5], "past": 7, "positions": [[3], [20]]},
@@ -69,6 +70,7 @@ def test_keys_lie_where_each_item_has_room(
 ) -> None:
     given = {"length": 1, "groups": 2, "positions": None, "bias": None, "sinks": False}
     given |= SITUATIONS[situation]
+    has_angles = given.pop("angles", given.get("do_rotary", 1))
     totals, length, past, groups, positions, bias, sinks = (
         given.pop(name)
         for name in ("totals", "length", "past", "groups", "positions", "bias", "sinks")
@@ -83,7 +85,7 @@ def test_keys_lie_where_each_item_has_room(
         "cos": np.cos(angles).astype(np.float32),
         "sin": np.sin(angles).astype(np.float32),
     }
-    if not given.get("do_rotary", 1):
+    if not has_angles:
         del feeds["cos"], feeds["sin"]
     names = [*feeds, *[""] * (9 - len(feeds)), "positions", "bias", "sinks"]
     for name, value in (("positions", positions), ("bias", bias), ("sinks", sinks or None)):

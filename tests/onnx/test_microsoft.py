@@ -193,11 +193,18 @@ def test_attention_with_past(rng: np.random.Generator) -> None:
     )
 
 
-@pytest.mark.parametrize("variant", ["plain", "bias", "mask", "attention_bias", "scale"])
+MASKS = {
+    "mask": [[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]],
+    "lengths": [4, 2],
+    "lengths and where rows begin": [4, 2, 0, 3, 6, 0, 4, 6],
+}
+
+
+@pytest.mark.parametrize("variant", ["plain", "bias", *MASKS, "attention_bias", "scale"])
 def test_multi_head_attention(variant: str, rng: np.random.Generator) -> None:
     q, k, v = _f(rng, 2, 3, 8), _f(rng, 2, 5, 8), _f(rng, 2, 5, 8)
     bias = _f(rng, 24) if variant == "bias" else None
-    mask = np.array([[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]], np.int32) if variant == "mask" else None
+    mask = np.array(MASKS[variant], np.int32) if variant in MASKS else None
     extra = _f(rng, 2, 2, 3, 5) if variant == "attention_bias" else None
     attributes = {"scale": 0.3} if variant == "scale" else {}
     check("MultiHeadAttention", [q, k, v, bias, mask, extra], num_heads=2, **attributes)

@@ -197,7 +197,10 @@ def multi_head_attention(n: OnnxNode) -> list[Port | None]:
     if past_k is not None and past_v is not None:
         k, v = n.emit(Concat(2), past_k, k), n.emit(Concat(2), past_v, v)
     causal = bool(n.attribute("unidirectional", 0))
-    bias = _total_bias(n, q, k, n.optional(4), n.optional(5), causal)
+    mask = n.optional(4)
+    if mask is not None and mask.desc.rank == 1:  # [3 * B + 2] begins with the numbers of keys
+        mask = n.emit(Slice(), mask, [0], n.emit(Unsqueeze(), axis_size(n, q, 0), [0]), [1], [0])
+    bias = _total_bias(n, q, k, mask, n.optional(5), causal)
     return [join_heads(n, attend(n, q, k, v, bias)), k, v]
 
 

@@ -51,8 +51,7 @@ def group_query_attention(n: OnnxNode) -> list[Port]:
         q = split_heads(n, query, heads)
         k, v = split_heads(n, key, groups), split_heads(n, value, groups)
     places = _Places(n, axis_size(n, q, 2))
-    if n.attribute("do_rotary", 0):
-        q, k = _rotated(n, q, k, places)
+    q, k = _rotated(n, q, k, places)
     past_k, past_v = n.optional(3), n.optional(4)
     present = [k, v]
     if past_k is not None and past_v is not None:
@@ -162,8 +161,11 @@ def _grouped(n: OnnxNode, x: Port, groups: int) -> Port:
 
 
 def _rotated(n: OnnxNode, q: Port, k: Port, places: _Places) -> list[Port]:
-    """Rotate queries and keys by their positions, which may be given."""
-    cos, sin, given = n.input(7), n.input(8), n.optional(9)
+    """Rotate queries and keys by their positions, which may be given, where `do_rotary` is set."""
+    *_, given = (n.optional(place) for place in (7, 8, 9))  # there where nothing is rotated, too
+    if not n.attribute("do_rotary", 0):
+        return [q, k]
+    cos, sin = n.input(7), n.input(8)
     if cos.shape is None or not isinstance(cos.shape[1], int):
         raise n.unsupported("the cosines need a known shape")
     positions = places.queries if given is None else given

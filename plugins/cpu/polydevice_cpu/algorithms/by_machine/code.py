@@ -58,7 +58,7 @@ def has_avx512(*beyond: str) -> bool:
     """Whether machine code with AVX-512 may run: not where oneDNN has been told not to use it.
 
     Args:
-        beyond: other instruction sets that it needs, by the system's names, such as avx512_vnni.
+        beyond: what the processor must have besides, by the system's names, such as avx512_vnni.
     """
     is_there = has_instructions(_AVX512) and function_of(_CLAIM) is not None
     return is_there and processor_flags() >= {*beyond}

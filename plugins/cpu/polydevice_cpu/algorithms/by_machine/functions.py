@@ -42,6 +42,9 @@ _ODD = 1 / 13, 1 / 11, 1 / 9, 1 / 7, 1 / 5, 1 / 3, 1.0
 _LEAST, _MOST = -87.33654475, 89.0
 """Below the first exp(x) is no normal number; that of the second is infinite."""
 
+_NOTHING = -110.0
+"""Where exp(x) is 0."""
+
 
 class Activation(NamedTuple):
     """A function by its name in lower case, with its numbers."""
@@ -226,7 +229,7 @@ class Functions(Instructions):
         self.of_vectors(LOAD, given, 0, x)
         self.bound(given, 0, None)
         self.with_bits(OR, x, x, _SIGN)
-        self.bound(x, _LEAST, None)
+        self.bound(x, _NOTHING, None)
         self._exponential(x)
         self.with_constant(ADD, x, small, 2)
         self.of_vectors(DIVIDE, small, small, x)

@@ -209,6 +209,9 @@ def _both(first: float, second: float) -> int:
     return int.from_bytes(struct.pack("<ff", first, second), "little", signed=True)
 
 
+MOST_CODES = 64
+"""Of what constants keep; those of pools belong to no network."""
+
 FEW_NS = 15_000.0
 """What takes less time is not shared: to begin and to end takes threads 3 us."""
 
@@ -393,9 +396,12 @@ def code_of(
         told = told_of(made, given, constants)
         if told is None:
             return None
-        known = constants.codes[key] = _Made(Code.of(told, constants), first, at)
-        return known.code
-    numbers, starts, pointers, size, kept, _ = known.code
+        if len(constants.codes) >= MOST_CODES:
+            constants.codes.clear()
+        made_first = Code.of(told)
+        constants.codes[key] = _Made(made_first, first, at)
+        return made_first._replace(kept=constants)
+    numbers, starts, pointers, size, *_ = known.code
     numbers = numbers[:]  # all others are the same, which takes a third of the time
     sizes = array("q", (*before, rows.size, columns.size, *behind))
     kinds = array("q", rows.numbers + columns.numbers)
@@ -406,7 +412,7 @@ def code_of(
         numbers[start + _SIZES_AT : start + _SIZES_AT + len(sizes)] = sizes
         numbers[end - len(kinds) : end] = kinds
         end = start
-    return Code(numbers, starts, pointers, size, kept)
+    return Code(numbers, starts, pointers, size, constants)
 
 
 def divided_by(code: Code, count: int) -> Code:
