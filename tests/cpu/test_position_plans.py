@@ -167,4 +167,5 @@ def test_requests_of_other_shapes_compute_side_by_side(core, monkeypatch):
     for thread in threads:
         thread.join()
     assert not wrong
+    executable.create_infer_request().infer({"x": image(16, 1, 40, 25, 9)})  # not one of the first
     assert by_machine_code(executable)
