@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from polydevice.processor.machine_code import function_of, processor_flags
@@ -11,7 +12,10 @@ from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.onednn.primitive import built
 from polydevice_cpu.onednn.primitives import eltwise
+from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.step import MACHINE_CODE
+from tests.cpu import models
+from tests.cpu.loading import wait_for_settling
 
 RETURNS_0 = bytes.fromhex("f30f1efa31c0c3")  # endbr64; xor eax, eax; ret
 
@@ -52,3 +56,28 @@ def by_machine_code(executable):
     """The types of the steps of the latest plan that machine code computes."""
     steps = executable.latest_plan().steps
     return [step.type for step in steps if step.implementation == MACHINE_CODE]
+
+
+def compared(executable, model, feeds, *, stays=False):
+    """How many inferences machine code computed: as ONNX Runtime, and to the bit as later ones.
+
+    Args:
+        executable: of the model, which has an input x and an output y.
+        model: for ONNX Runtime.
+        feeds: values of x, of other shapes each.
+        stays: whether machine code computes plans that have run often, too; else oneDNN does.
+    """
+    request, seen = executable.create_infer_request(), 0
+    for x in feeds:
+        (wanted,) = models.answer(model, {"x": x})
+        got = request.infer({"x": x})["y"].copy()
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+        steps = by_machine_code(executable)
+        if steps:
+            seen += 1
+            for _ in range(settling.RUNS):
+                np.testing.assert_array_equal(request.infer({"x": x})["y"], got)
+            wait_for_settling()
+            np.testing.assert_array_equal(request.infer({"x": x})["y"], got)
+            assert by_machine_code(executable) == (steps if stays else [])
+    return seen

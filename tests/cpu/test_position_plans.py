@@ -12,8 +12,8 @@ from polydevice_cpu.algorithms.by_machine.windows import sums
 from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.filling.by_machine import positions
 from tests.cpu import models
-from tests.cpu.loading import asked_from_now, image, load, wait_for_settling
-from tests.cpu.machine_code import by_machine_code, with_avx512
+from tests.cpu.loading import asked_from_now, image, load
+from tests.cpu.machine_code import by_machine_code, compared, with_avx512
 
 pytestmark = with_avx512
 
@@ -43,23 +43,6 @@ def product(channels, results):
     nodes = [("MatMul", ["x", "w"], ["a"], {}), ("Add", ["a", "bias"], ["b"], {})]
     nodes.append(("Relu", ["b"], ["y"], {}))
     return models.build(nodes, {"x": ["n", "rows", channels]}, ["y"], weights)
-
-
-def compared(executable, model, feeds):
-    """How many inferences machine code computed: as ONNX Runtime does, and as oneDNN to the bit."""
-    request, seen = executable.create_infer_request(), 0
-    for x in feeds:
-        (wanted,) = models.answer(model, {"x": x})
-        got = request.infer({"x": x})["y"].copy()
-        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
-        if by_machine_code(executable):
-            seen += 1
-            for _ in range(settling.RUNS):
-                np.testing.assert_array_equal(request.infer({"x": x})["y"], got)
-            wait_for_settling()
-            np.testing.assert_array_equal(request.infer({"x": x})["y"], got)
-            assert not by_machine_code(executable)
-    return seen
 
 
 @pytest.mark.parametrize("followed", FOLLOWED)

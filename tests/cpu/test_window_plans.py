@@ -15,7 +15,7 @@ from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.filling.by_machine import positions, suitable_windows
 from tests.cpu import models
 from tests.cpu.loading import asked_from_now, image, load, wait_for_settling
-from tests.cpu.machine_code import by_machine_code, with_avx512
+from tests.cpu.machine_code import by_machine_code, compared, with_avx512
 
 pytestmark = with_avx512
 
@@ -134,20 +134,8 @@ def test_several_threads_share_the_work(core, monkeypatch, few_ns):
     monkeypatch.setattr(sums, "FEW_NS", few_ns)
     model = picture()
     executable = load(core, model, CPU_THREADS_NUM=2)
-    request, seen = executable.create_infer_request(), 0
-    for number, (height, width) in enumerate(SIZES):
-        x = image(number, 4, 3, 3 * height, 3 * width)
-        (wanted,) = models.answer(model, {"x": x})
-        got = request.infer({"x": x})["y"].copy()
-        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
-        if by_machine_code(executable):
-            seen += 1
-            for _ in range(settling.RUNS):
-                np.testing.assert_array_equal(request.infer({"x": x})["y"], got)
-            wait_for_settling()
-            np.testing.assert_array_equal(request.infer({"x": x})["y"], got)
-            assert not by_machine_code(executable)
-    assert seen >= 3
+    feeds = [image(number, 4, 3, 3 * h, 3 * w) for number, (h, w) in enumerate(SIZES)]
+    assert compared(executable, model, feeds) >= 3
 
 
 def test_without_threads_that_share_work_several_are_onednns(core, monkeypatch):

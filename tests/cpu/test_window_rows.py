@@ -12,8 +12,8 @@ from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.filling.by_machine import suitable_windows as by_machine
 from tests.cpu import models
-from tests.cpu.loading import asked_from_now, image, load, wait_for_settling
-from tests.cpu.machine_code import by_machine_code, with_avx512
+from tests.cpu.loading import asked_from_now, image, load
+from tests.cpu.machine_code import by_machine_code, compared, with_avx512
 from tests.guard_pages import SIDES, guarded
 
 pytestmark = with_avx512
@@ -47,20 +47,8 @@ def across(geometry, followed, channels=12, results=20, taps=8):
 def check(core, model, channels=12, **config):
     """That new lengths are computed by machine code and stay so; return how often they were."""
     executable = load(core, model, CPU_THREADS_NUM=1, **config)
-    request, seen = executable.create_infer_request(), 0
-    for number, length in enumerate(LENGTHS):
-        x = image(number, 1 + number % 2, channels, length)
-        (wanted,) = models.answer(model, {"x": x})
-        got = request.infer({"x": x})["y"].copy()
-        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
-        if by_machine_code(executable):
-            seen += 1
-            for _ in range(settling.RUNS):
-                np.testing.assert_array_equal(request.infer({"x": x})["y"], got)
-            wait_for_settling()
-            np.testing.assert_array_equal(request.infer({"x": x})["y"], got)
-            assert by_machine_code(executable)
-    return seen
+    feeds = [image(number, 1 + number % 2, channels, n) for number, n in enumerate(LENGTHS)]
+    return compared(executable, model, feeds, stays=True)
 
 
 GEOMETRIES = {

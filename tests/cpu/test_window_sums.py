@@ -412,3 +412,22 @@ def test_code_for_other_sizes_is_told_what_differs(rng, channels, is_depthwise):
         assert found.numbers == wanted.numbers
         assert found[1:4] == wanted[1:4]
     assert 1 < len(constants.codes) < 30
+
+
+def test_constants_keep_few_codes(monkeypatch):
+    """Those of pools belong to no network, and serve any number of channels."""
+    monkeypatch.setattr(sums, "MOST_CODES", 2)
+    least = float(np.finfo(np.float32).min)
+    constants = sums.Constants(None, None, None, [], (least, least))
+    pools = sums.Functions([], terms=Terms.LARGEST, has_bias=False)
+    windows = sums.Windows((2, 2), (1, 1), (0, 0), (0, 0), is_depthwise=True)
+    for channels in (16, 32, 48, 16, 64, 20, 48):
+        for height in (5, 9):
+            x = image(channels, 1, height, 7, channels)
+            got = np.full((1, height - 1, 6, channels), np.nan, np.float32)
+            shapes = [(1, channels, *each.shape[1:3]) for each in (x, got)]
+            code = sums.code_of(pools, sums.arguments(*shapes, windows), constants, 1)
+            assert code.bound([address_of(each) for each in (x, x, got)])() == 0
+            rows = np.maximum(x[:, 1:], x[:, :-1])
+            np.testing.assert_array_equal(got, np.maximum(rows[:, :, 1:], rows[:, :, :-1]))
+            assert len(constants.codes) <= 2

@@ -5,90 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import onnx
-import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
-from polydevice import Core
 from polydevice.errors import UnsupportedOperationError
-from polydevice.ops.attention import ScaledDotProductAttention
 from tests.absent import wants
+from tests.onnx.microsoft import MS, check, model_of
+from tests.onnx.microsoft import codes as _q
+from tests.onnx.microsoft import floats as _f
+from tests.onnx.microsoft import scale as _scale
 from tests.onnx.models import run
-
-MS = "com.microsoft"
-Arrays = dict[str, np.ndarray]
-
-
-def _model(node: onnx.NodeProto, feeds: Arrays, stored: Arrays, opset: int) -> onnx.ModelProto:
-    inputs = [
-        helper.make_tensor_value_info(
-            name, helper.np_dtype_to_tensor_dtype(array.dtype), list(array.shape)
-        )
-        for name, array in feeds.items()
-    ]
-    outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
-    for output in outputs:  # ONNX Runtime finds the types itself
-        output.type.tensor_type.elem_type = TensorProto.FLOAT
-    initializers = [numpy_helper.from_array(array, name) for name, array in stored.items()]
-    graph = helper.make_graph([node], "g", inputs, outputs, initializers)
-    imports = [helper.make_opsetid("", opset), helper.make_opsetid(MS, 1)]
-    return helper.make_model(graph, opset_imports=imports, ir_version=9)
-
-
-def check(
-    op_type: str,
-    inputs: list[np.ndarray | None],
-    outputs: int = 1,
-    *,
-    stored: tuple[int, ...] = (),
-    integers: tuple[int, ...] = (),
-    domain: str = MS,
-    opset: int = 17,
-    atol: float = 2e-5,
-    byte_output: bool | None = None,
-    **attributes: Any,
-) -> None:
-    """Run one node here and in ONNX Runtime; `stored` inputs are initializers.
-
-    Outputs are of uint8 where `byte_output`, or else the first input, says so.
-    """
-    names = [f"i{k}" if a is not None else "" for k, a in enumerate(inputs)]
-    made = [f"o{k}" for k in range(outputs)]
-    node = helper.make_node(op_type, names, made, domain=domain, **attributes)
-    arrays = {n: a for n, a in zip(names, inputs, strict=True) if a is not None}
-    constants = {names[k]: arrays[names[k]] for k in stored}
-    feeds = {name: a for name, a in arrays.items() if name not in constants}
-    proto = _model(node, feeds, constants, opset)
-    for k in integers:
-        proto.graph.output[k].type.tensor_type.elem_type = TensorProto.INT32
-    if byte_output is None:
-        byte_output = bool(feeds) and next(iter(feeds.values())).dtype == np.uint8
-    if byte_output:
-        for k in range(outputs):
-            proto.graph.output[k].type.tensor_type.elem_type = TensorProto.UINT8
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), options)
-    expected = session.run(None, feeds)
-    results = run(proto, *feeds.values())
-    assert len(results) == len(expected)
-    for result, wanted in zip(results, expected, strict=True):
-        assert result.dtype == wanted.dtype
-        assert result.shape == wanted.shape
-        np.testing.assert_allclose(
-            result.astype(np.float64), wanted.astype(np.float64), rtol=1e-4, atol=atol
-        )
 
 
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(7)
-
-
-def _f(rng: np.random.Generator, *shape: int, scale: float = 0.5) -> np.ndarray:
-    return (rng.standard_normal(shape) * scale).astype(np.float32)
 
 
 @pytest.mark.parametrize("name", ["Gelu", "FastGelu", "QuickGelu"])
@@ -112,7 +43,12 @@ def test_skip_layer_normalization(bias: bool, rng: np.random.Generator) -> None:
 
 
 def test_simplified_normalizations(rng: np.random.Generator) -> None:
-    check("SimplifiedLayerNormalization", [_f(rng, 2, 3, 8), _f(rng, 8)], domain="", epsilon=1e-6)
+    check(
+        "SimplifiedLayerNormalization",
+        [_f(rng, 2, 3, 8), _f(rng, 8)],
+        domain="",
+        epsilon=1e-6,
+    )
     check(
         "SkipSimplifiedLayerNormalization",
         [_f(rng, 2, 3, 8), _f(rng, 2, 3, 8), _f(rng, 8)],
@@ -124,7 +60,13 @@ def test_embed_layer_normalization(rng: np.random.Generator) -> None:
     ids = rng.integers(0, 11, (2, 5)).astype(np.int32)
     segments = rng.integers(0, 2, (2, 5)).astype(np.int32)
     mask = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32)
-    tables = [_f(rng, 11, 8), _f(rng, 6, 8), _f(rng, 2, 8), _f(rng, 8), _f(rng, 8)]
+    tables = [
+        _f(rng, 11, 8),
+        _f(rng, 6, 8),
+        _f(rng, 2, 8),
+        _f(rng, 8),
+        _f(rng, 8),
+    ]
     check("EmbedLayerNormalization", [ids, segments, *tables, mask], 2, integers=(1,), epsilon=1e-5)
     check("EmbedLayerNormalization", [ids, segments, *tables], 2, integers=(1,), epsilon=1e-5)
 
@@ -139,14 +81,14 @@ def test_outputs_that_are_not_computed_may_have_names_that_nobody_reads(
         "SkipSimplifiedLayerNormalization", ["x", "skip", "scale"],
         ["y", "mean", "deviation", "sum"], domain=MS, epsilon=1e-5,
     )  # fmt: skip
-    proto = _model(node, feeds, stored, 17)
+    proto = model_of(node, feeds, stored, 17)
     del proto.graph.output[1:3]
     y, total = run(proto, *feeds.values())
     want = feeds["x"].astype(np.float64) + feeds["skip"]
     np.testing.assert_allclose(total, want, rtol=1e-6)
     want = want / np.sqrt((want**2).mean(-1, keepdims=True) + 1e-5) * stored["scale"]
     np.testing.assert_allclose(y, want, rtol=1e-4, atol=1e-5)
-    read = _model(node, feeds, stored, 17)
+    read = model_of(node, feeds, stored, 17)
     with pytest.raises(UnsupportedOperationError, match=r"output 1 \('mean'\) of SkipSimplified"):
         run(read, *feeds.values())
     inner = helper.make_graph(
@@ -159,129 +101,6 @@ def test_outputs_that_are_not_computed_may_have_names_that_nobody_reads(
     proto.graph.initializer.append(numpy_helper.from_array(np.array(True), "yes"))
     with pytest.raises(UnsupportedOperationError, match=r"output 2 \('deviation'\)"):
         run(proto, *feeds.values())
-
-
-@pytest.mark.parametrize("mask", ["none", "raw", "lengths", "ends and begins", "full"])
-@pytest.mark.parametrize("causal", [0, 1])
-def test_attention(mask: str, causal: int, rng: np.random.Generator) -> None:
-    batch, length, heads, size = 2, 5, 2, 4
-    width = heads * size
-    masks = {
-        "none": None,
-        "raw": np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32),
-        "lengths": np.array([3, 5], np.int32),
-        "ends and begins": np.array([5, 4, 0, 2], np.int32),
-        "full": np.tril(np.ones((length, length), np.int32))[None].repeat(batch, 0),
-    }
-    check(
-        "Attention",
-        [_f(rng, batch, length, 6), _f(rng, 6, 3 * width), _f(rng, 3 * width), masks[mask]],
-        stored=(1, 2),
-        num_heads=heads,
-        unidirectional=causal,
-    )
-
-
-def test_attention_with_past(rng: np.random.Generator) -> None:
-    check(
-        "Attention",
-        [_f(rng, 2, 3, 6), _f(rng, 6, 24), _f(rng, 24), None, _f(rng, 2, 2, 2, 4, 4)],
-        2,
-        stored=(1, 2),
-        num_heads=2,
-        unidirectional=1,
-    )
-
-
-MASKS = {
-    "mask": [[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]],
-    "lengths": [4, 2],
-    "lengths and where rows begin": [4, 2, 0, 3, 6, 0, 4, 6],
-}
-
-
-@pytest.mark.parametrize("variant", ["plain", "bias", *MASKS, "attention_bias", "scale"])
-def test_multi_head_attention(variant: str, rng: np.random.Generator) -> None:
-    q, k, v = _f(rng, 2, 3, 8), _f(rng, 2, 5, 8), _f(rng, 2, 5, 8)
-    bias = _f(rng, 24) if variant == "bias" else None
-    mask = np.array(MASKS[variant], np.int32) if variant in MASKS else None
-    extra = _f(rng, 2, 2, 3, 5) if variant == "attention_bias" else None
-    attributes = {"scale": 0.3} if variant == "scale" else {}
-    check("MultiHeadAttention", [q, k, v, bias, mask, extra], num_heads=2, **attributes)
-
-
-def test_multi_head_attention_with_past(rng: np.random.Generator) -> None:
-    q, k, v = _f(rng, 2, 3, 8), _f(rng, 2, 3, 8), _f(rng, 2, 3, 8)
-    past = [_f(rng, 2, 2, 4, 4), _f(rng, 2, 2, 4, 4)]
-    check("MultiHeadAttention", [q, k, v, None, None, None, *past], 3, num_heads=2)
-
-
-@pytest.mark.parametrize("interleaved", [0, 1])
-@pytest.mark.parametrize("rank", [3, 4])
-@pytest.mark.parametrize("offset", [False, True])
-def test_rotary_embedding(
-    interleaved: int, rank: int, offset: bool, rng: np.random.Generator
-) -> None:
-    x = _f(rng, 2, 3, 16) if rank == 3 else _f(rng, 2, 2, 3, 8)
-    positions = np.array([2]) if offset else np.array([[0, 1, 2], [4, 5, 6]])
-    angles = rng.random((10, 4)).astype(np.float32)
-    check(
-        "RotaryEmbedding",
-        [x, positions, np.cos(angles), np.sin(angles)],
-        stored=(2, 3),
-        interleaved=interleaved,
-    )
-
-
-@pytest.mark.parametrize("rotary", [0, 1])
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("past", [0, 4])
-def test_group_query_attention(
-    rotary: int, packed: bool, past: int, rng: np.random.Generator
-) -> None:
-    batch, length, heads, groups, size = 2, 1 if past else 3, 4, 2, 16
-    total = past + length
-    q, k, v = (_f(rng, batch, length, n * size) for n in (heads, groups, groups))
-    inputs: list[np.ndarray | None] = [q, k, v]
-    if packed:
-        inputs = [np.concatenate([q, k, v], -1), None, None]
-    before = [_f(rng, batch, groups, past, size) for _ in range(2)]
-    angles = rng.random((16, size // 2)).astype(np.float32)
-    inputs += [*before, np.full(batch, total - 1, np.int32), np.array(total, np.int32)]
-    if rotary:
-        inputs += [np.cos(angles), np.sin(angles)]
-    stored = (5, 6, *((7, 8) if rotary else ()))
-    check(
-        "GroupQueryAttention",
-        inputs,
-        3,
-        stored=stored,
-        num_heads=heads,
-        kv_num_heads=groups,
-        do_rotary=rotary,
-    )
-
-
-@wants("onnxruntime", "1.24", "reads the lengths of a batch wrong")
-@pytest.mark.parametrize(("softcap", "operations"), [(0.0, 1), (2.0, 0)])
-def test_attention_is_one_operation(
-    softcap: float, operations: int, rng: np.random.Generator
-) -> None:
-    """Devices take it apart, or do not; only a cap on the scores needs steps."""
-    q, k, v = (_f(rng, 2, 3, n * 16, scale=3.0) for n in (4, 2, 2))
-    past = [_f(rng, 2, 2, 4, 16) for _ in range(2)]
-    lengths = [np.array([6, 4], np.int32), np.array(7, np.int32)]
-    inputs: list[np.ndarray | None] = [q, k, v, *past, *lengths]
-    attributes = {"num_heads": 4, "kv_num_heads": 2, "softcap": softcap}
-    check("GroupQueryAttention", [q, k, v, None, None, lengths[0] // 3, np.array(3, np.int32)],
-          3, stored=(5, 6), **attributes)  # fmt: skip
-    node = helper.make_node(
-        "GroupQueryAttention", [f"i{n}" for n in range(7)], ["y", "k", "v"], domain=MS, **attributes
-    )
-    feeds = {f"i{n}": array for n, array in enumerate(inputs) if array is not None}
-    network = Core().read_network(_model(node, feeds, {}, 17).SerializeToString())
-    made = [n for n in network.nodes() if isinstance(n.op, ScaledDotProductAttention)]
-    assert len(made) == operations
 
 
 @pytest.mark.parametrize("zeros", [False, True])
@@ -349,7 +168,13 @@ def test_dynamic_quantize_matmul(
     zeros = rng.integers(100, 120, columns) if kind is np.uint8 else np.zeros(columns)
     scales = rng.uniform(0.01, 0.03, columns).astype(np.float32)
     for shape in ((3, 8), (2, 4, 8)):
-        inputs = [_f(rng, *shape), _q(rng, 8, 5, kind=kind), scales, zeros.astype(kind), _f(rng, 5)]
+        inputs = [
+            _f(rng, *shape),
+            _q(rng, 8, 5, kind=kind),
+            scales,
+            zeros.astype(kind),
+            _f(rng, 5),
+        ]
         check("DynamicQuantizeMatMul", list(map(np.asarray, inputs)), stored=(1, 2, 3, 4))
 
 
@@ -380,15 +205,6 @@ def test_fused_gemm(
         parameters = {"activation_alpha": 0.01}  # ONNX Runtime always writes it
     inputs: list[np.ndarray | None] = [_f(rng, 3, 6), _f(rng, 5, 6), _f(rng, 5)]
     check("FusedGemm", inputs, transB=1, activation=activation, **parameters)
-
-
-def _q(rng: np.random.Generator, *shape: int, kind: type = np.uint8) -> np.ndarray:
-    limits = np.iinfo(kind)
-    return rng.integers(limits.min, limits.max + 1, shape).astype(kind)
-
-
-def _scale(value: float) -> np.ndarray:
-    return np.array(value, np.float32)
 
 
 @pytest.mark.parametrize("per_column", [False, True])
@@ -432,23 +248,6 @@ def test_qlinear_where(rng: np.random.Generator) -> None:
         *(_scale(0.025), np.array(110, np.uint8)),
     ]
     check_quantised("QLinearWhere", inputs, True)
-
-
-@pytest.mark.parametrize("per_column", [False, True])
-def test_q_attention(per_column: bool, rng: np.random.Generator) -> None:
-    hidden, heads = 12, 3
-    shape = (3 * hidden,) if per_column else ()
-    inputs: list[np.ndarray | None] = [
-        _q(rng, 2, 5, hidden),
-        _q(rng, hidden, 3 * hidden, kind=np.int8),
-        _f(rng, 3 * hidden),
-        _scale(0.01),
-        rng.uniform(0.004, 0.008, shape).astype(np.float32),
-        np.array([[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]], np.int32),
-        np.array(128, np.uint8),
-        np.zeros(shape, np.int8),
-    ]
-    check("QAttention", inputs, num_heads=heads, stored=(1,), atol=2e-3, byte_output=False)
 
 
 @wants("onnxruntime", "1.24", "refuses a scale of fewer numbers")

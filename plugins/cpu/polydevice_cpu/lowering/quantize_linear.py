@@ -65,10 +65,10 @@ def _pairs(table: Array) -> Array:
 
 def _by_machine(table: Array, threads: int, _: Context) -> Compute:
     def compute(x: Array, result: Array) -> tuple[()]:
-        byte_table.look_up(x, table, result, threads)
+        byte_table.look_up(x, table, result)
         return ()
 
-    return compute
+    return ByMachine(compute, lambda values: byte_table.code(table, values[0].elements, threads))
 
 
 def _one_by_one(table: Array, _: Context) -> Compute:

@@ -12,7 +12,6 @@ import os
 import threading
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
 
 from polydevice_cpu.onednn.library import library
 
@@ -112,41 +111,17 @@ def _send_workers(count: int) -> int:
     return core
 
 
-def in_parallel(function: Any, told: bytes, count: int) -> bool:
-    """Call machine code with the same address in so many threads; False where nothing does that.
-
-    Args:
-        function: what takes an address, and gives each thread something else to do by itself.
-        told: what lies there.
-        count: how many threads, the calling one being one of them.
-    """
-    parallel = _parallel_function()
-    if parallel is None:
-        return False
-    parallel(function, told, count, 0)
-    return True
-
-
-@lru_cache(maxsize=1)
-def _parallel_function() -> Callable[..., None] | None:
-    try:
-        parallel = None if (runtime := _runtime()) is None else runtime["GOMP_parallel"]
-    except AttributeError:
-        return None
-    if parallel is not None:
-        parallel.argtypes = [c.c_void_p, c.c_char_p, c.c_uint, c.c_uint]
-        parallel.restype = None
-    return parallel
-
-
 @lru_cache(maxsize=1)
 def parallel_address() -> int | None:
     """Return where OpenMP's function begins that calls another one in several threads.
 
     It takes that function's address, what that is told, how many threads, and 0.
     """
-    parallel = _parallel_function()
-    return None if parallel is None else c.cast(parallel, c.c_void_p).value  # type: ignore[arg-type]
+    try:
+        parallel = None if (runtime := _runtime()) is None else runtime["GOMP_parallel"]
+    except AttributeError:
+        return None
+    return None if parallel is None else c.cast(parallel, c.c_void_p).value
 
 
 def _allow(cores: set[int]) -> bool:

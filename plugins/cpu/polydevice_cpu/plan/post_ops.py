@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from polydevice_cpu.algorithms.by_machine.windows.tiles import LONGEST, Function
+from polydevice_cpu.algorithms.by_machine.windows.tiles import LONGEST, Function, Link
 from polydevice_cpu.onednn.attributes import Eltwise, PostOp
 from polydevice_cpu.onednn.constants import Algorithm
-
-Link = tuple[Function, float, float]
-"""A function and its two numbers."""
 
 _FUNCTIONS = {
     Algorithm.CLIP: Function.CLIP,

@@ -7,10 +7,14 @@ from functools import lru_cache
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
-from polydevice_cpu.algorithms.by_machine.code import has_avx512
-from polydevice_cpu.algorithms.by_machine.rows.shares import PARTS
+from polydevice_cpu.algorithms.by_machine.code import (
+    PARTS_AT_ONCE,
+    Code,
+    has_avx512,
+    may_share,
+)
+from polydevice_cpu.algorithms.by_machine.rows.shares import TAKEN
 from polydevice_cpu.onednn.engine import address_of
-from polydevice_cpu.onednn.openmp import in_parallel
 
 SHARED = 1 << 17
 """From so many bytes on threads share them."""
@@ -50,20 +54,31 @@ def is_there() -> bool:
     return has_avx512("avx512vbmi") and function_of(_LOOK) is not None
 
 
-def look_up(x: Array, table: Array, result: Array, threads: int = 1) -> None:
+def look_up(x: Array, table: Array, result: Array) -> None:
     """Write table[x] to the result, where there is code for it.
 
     Args:
         x: bytes that follow each other, taken for numbers without sign.
         table: [256], bytes.
         result: likewise, as many as x.
-        threads: how many may share the work.
     """
     function = function_of(_LOOK)
     assert function is not None
-    each = x.size
-    if threads > 1 and each >= SHARED:
-        each = -(-each // (threads * PARTS * _LINE)) * _LINE
-    told = _ARGUMENTS(address_of(x), address_of(result), x.size, each, 0, address_of(table))
-    if each == x.size or not in_parallel(function, told, threads):
-        function(told)
+    function(_ARGUMENTS(address_of(x), address_of(result), x.size, x.size, 0, address_of(table)))
+
+
+def code(table: Array, count: int, threads: int) -> Code | None:
+    """Return code for so many bytes and their results; None where nothing begins it anew.
+
+    Args:
+        table: see `look_up`.
+        count: of bytes.
+        threads: how many may share the work.
+    """
+    if not may_share():
+        return None
+    each, users = count, 1
+    if threads > 1 and count >= SHARED:
+        each, users = -(-count // (threads * PARTS_AT_ONCE * _LINE)) * _LINE, threads
+    told = function_of(_LOOK), _ARGUMENTS(0, 0, count, each, 0, address_of(table))
+    return Code.together(told, TAKEN, users, table)

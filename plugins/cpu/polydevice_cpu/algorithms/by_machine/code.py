@@ -18,6 +18,9 @@ room of 8 bytes for each address, which holds what is added to that, most often 
 PARTS = 2
 """How many parts of its work each thread takes, about, as others may have its core meanwhile."""
 
+PARTS_AT_ONCE = 4
+"""The same within one call, where to take a part is one addition."""
+
 _PER_CALL = CALL.itemsize // 8
 
 # size_t share(block* rdi): {GOMP_parallel, claim, threads, how many calls, the next one, calls}
@@ -116,13 +119,14 @@ class Code(NamedTuple):
         return cls(found, tuple(starts), tuple(pointers), 1, kept, threads)
 
     @classmethod
-    def together(cls, told: Told, taken: int, threads: int) -> Code:
+    def together(cls, told: Told, taken: int, threads: int, kept: object = None) -> Code:
         """Return one call of a function that threads run at once; where they `may_share` it.
 
         Args:
             told: the function, and what it is told.
             taken: number of what it counts the parts of its work with that have been taken.
             threads: how many there are at most.
+            kept: what it reads besides.
         """
         together, (function, numbers) = function_of(_TOGETHER), told
         assert together is not None
@@ -131,7 +135,7 @@ class Code(NamedTuple):
         start = len(found)
         _append(found, numbers)
         pointers = (1, _PER_CALL), (_PER_CALL + 3, start), (_PER_CALL + 4, start + taken)
-        return cls(found, (start,), pointers, 1, threads=threads)
+        return cls(found, (start,), pointers, 1, kept, threads)
 
     def bound(self, addresses: Sequence[int]) -> CodeCall:
         """Return a call on memory at these addresses."""

@@ -13,12 +13,13 @@ from polydevice.ops.convolution import Convolution, GroupConvolution
 from polydevice.symbolic_size import current_trace
 from polydevice_cpu.algorithms.by_machine.depthwise import layer
 from polydevice_cpu.algorithms.by_machine.depthwise.layer import Layer
+from polydevice_cpu.algorithms.by_machine.windows.tiles import Link
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.constants import DataType
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.plan.binding.context import Context
-from polydevice_cpu.plan.post_ops import Link, links_of
+from polydevice_cpu.plan.post_ops import links_of
 from polydevice_cpu.plan.replacement import Fused, Replacement
 from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, ByMachine, Compute
 from polydevice_cpu.plan.value import Value

@@ -11,7 +11,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
-from polydevice_cpu.algorithms.by_machine.code import Code, has_avx512, may_share
+from polydevice_cpu.algorithms.by_machine.code import PARTS_AT_ONCE, Code, has_avx512, may_share
 from polydevice_cpu.algorithms.by_machine.depthwise.kernel import (
     AT,
     HIGHEST,
@@ -20,20 +20,16 @@ from polydevice_cpu.algorithms.by_machine.depthwise.kernel import (
     kernel,
     most_at_once,
 )
-from polydevice_cpu.algorithms.by_machine.windows.tiles import OF_POWERS, Function
+from polydevice_cpu.algorithms.by_machine.windows.tiles import OF_POWERS, Function, Link
 
 BLOCK = 2 * LANES
 RING_BYTES = 40 << 10
 """The most for lines of the source, in the processor's first cache."""
 
-PARTS = 4
-"""Into how many parts the work of each thread is cut at least, as others may have its core."""
-
 _ORDER = struct.unpack("<8q", struct.pack("<32H", *[n // 2 + n % 2 * LANES for n in range(BLOCK)]))
 """Where channels are when those with odd numbers are behind the others."""
 
 Shape = tuple[int, ...]
-Link = tuple[Function, float, float]
 
 
 class Layer(NamedTuple):
@@ -108,7 +104,7 @@ def prepared(layer: Layer, threads: int = 1) -> tuple[Any, bytes] | None:
     blocks, across = -(-channels // BLOCK), -(-wide // columns)
     rows = _rows(layer, blocks * across * pictures, threads)
     items = blocks * across * -(-high // rows) * pictures
-    each = items if threads == 1 else -(-items // (threads * PARTS))
+    each = items if threads == 1 else -(-items // (threads * PARTS_AT_ONCE))
     pixel = 2 * channels
     read = (columns - 1) * layer.steps[1] + layer.window[1]
     line = 4 * BLOCK * read
@@ -163,7 +159,7 @@ def _cut(layer: Layer) -> tuple[int, int]:
 def _rows(layer: Layer, parts: int, threads: int) -> int:
     """How many rows are computed before the next block of channels."""
     high = layer.result[2]
-    bands = 1 if threads == 1 else min(-(-threads * PARTS // parts), max(high // 8, 1))
+    bands = 1 if threads == 1 else min(-(-threads * PARTS_AT_ONCE // parts), max(high // 8, 1))
     return -(-high // bands)
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
-from polydevice_cpu.algorithms.by_machine.code import Code
-from polydevice_cpu.algorithms.by_machine.rows.shares import PARTS, TAKEN, placed, shares_work
+from polydevice_cpu.algorithms.by_machine.code import PARTS_AT_ONCE, Code
+from polydevice_cpu.algorithms.by_machine.rows.shares import TAKEN, placed, shares_work
 from polydevice_cpu.onednn.engine import address_of
 
 _ARGUMENTS = struct.Struct("@PPnnnn3f").pack
@@ -81,5 +81,5 @@ def _prepared(
 ) -> tuple[Any, bytes]:
     """Return the function and what it is told of such a source, but for both addresses."""
     rows, length = shape
-    each = -(-rows // (threads * PARTS)) if shares_work(shape, threads) else rows
+    each = -(-rows // (threads * PARTS_AT_ONCE)) if shares_work(shape, threads) else rows
     return function_of(_NORMS), _ARGUMENTS(0, 0, rows, each, 0, length, added, least, 1.0)

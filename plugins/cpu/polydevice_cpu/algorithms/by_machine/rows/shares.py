@@ -11,7 +11,7 @@ from typing import Any
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
-from polydevice_cpu.algorithms.by_machine.code import Code, has_avx512, may_share
+from polydevice_cpu.algorithms.by_machine.code import PARTS_AT_ONCE, Code, has_avx512, may_share
 from polydevice_cpu.onednn.engine import address_of
 
 LANES = 16
@@ -19,9 +19,6 @@ LANES = 16
 
 SHARED = 1 << 13
 """From so many elements on threads share the work, which takes one 3 us."""
-
-PARTS = 4
-"""How many parts of it each thread takes, about, as others may have its core meanwhile."""
 
 TAKEN = 4
 """Number of what is taken, among the numbers of 8 bytes that code is told."""
@@ -267,7 +264,7 @@ def _prepared(shape: tuple[int, ...], threads: int, *, logarithm: bool) -> tuple
     """Return the function and what it is told of such a source, but for both addresses."""
     _, length, behind = shape
     blocks, items = -(-behind // LANES), _items(shape)
-    each = -(-items // (threads * PARTS)) if shares_work(shape, threads) else items
+    each = -(-items // (threads * PARTS_AT_ONCE)) if shares_work(shape, threads) else items
     told = _ARGUMENTS(0, 0, items, each, 0, length, behind, blocks, *_NUMBERS)
     if logarithm:
         return function_of(_LOGARITHMS), told

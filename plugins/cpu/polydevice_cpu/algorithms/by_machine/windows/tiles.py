@@ -80,6 +80,10 @@ class Function(Enum):
     """With what lies elsewhere as the result does."""
 
 
+Link = tuple[Function, float, float]
+"""A function that follows, and its two numbers."""
+
+
 _NUMBERS = (
     *("sign", "least", "most", "log2(e)", "half", "log(2)", "one", "bias of exponents"),
     *("x^5", "x^4", "x^3", "x^2", "x", "two"),

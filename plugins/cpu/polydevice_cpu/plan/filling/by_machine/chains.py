@@ -6,13 +6,13 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.symbolic_size import Number, is_symbolic
-from polydevice_cpu.algorithms.by_machine.windows.tiles import LONGEST, Function
+from polydevice_cpu.algorithms.by_machine.windows.tiles import LONGEST, Function, Link
 from polydevice_cpu.onednn.attributes import Attributes, Binary, PostOp, Prelu, Sum
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType
 from polydevice_cpu.onednn.descriptor import Descriptor, is_open
 from polydevice_cpu.onednn.primitive import Argument, SymbolicPrimitive
 from polydevice_cpu.plan.filling.recipe import ValueForm
-from polydevice_cpu.plan.post_ops import Link, link_of
+from polydevice_cpu.plan.post_ops import link_of
 
 ONE_SLOPE_PER_CHANNEL, _SUMS = Prelu(2), (Sum(), Sum(1.0, DataType.F32))
 
@@ -20,7 +20,7 @@ _UNLIKE_ONEDNN = (Function.GELU,)
 """What is not the same to the bit as oneDNN's."""
 
 
-def links(
+def chain_of(
     attributes: Attributes, result: Argument, *, as_onednn: bool = False
 ) -> tuple[Link, ...] | None:
     """What follows; None where there is no code for it.

@@ -30,7 +30,7 @@ from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor, is_open
 from polydevice_cpu.onednn.primitive import SymbolicPrimitive
-from polydevice_cpu.plan.filling.by_machine.chains import inputs_of, links, numbers_of
+from polydevice_cpu.plan.filling.by_machine.chains import chain_of, inputs_of, numbers_of
 from polydevice_cpu.plan.filling.recipe import Packing, ValueForm
 
 _CONVOLUTION, _PRODUCT = "brgconv_1x1:avx512_core", "brg:avx512_core"
@@ -109,7 +109,7 @@ def at_positions(given: SymbolicPrimitive, sizes: int) -> AtPositions | None:
         is_known
         and channels <= MOST_CHANNELS[given.implementation]
         and (given.threads == 1 or may_share())
-        and links(attributes, result, as_onednn=True) is not None
+        and chain_of(attributes, result, as_onednn=True) is not None
     )
     return AtPositions(inputs_of(given), sizes) if has_code else None
 
@@ -198,7 +198,7 @@ def _ready(
     packed = _in_rows(packing(given_weights, given.witness.weights).storage.array, plain)
     if packed is None:
         return None
-    followed, row = links(attributes, result) or (), packed.shape[-1]
+    followed, row = chain_of(attributes, result) or (), packed.shape[-1]
     chain, has_bias = [link[0] for link in followed], bias is not None
     functions = Functions(chain, terms=Terms.ALL_CHANNELS, has_bias=has_bias)
     parts, told, shares = [], [], [link[1:] for link in followed]

@@ -13,7 +13,7 @@ from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Algorithm, DataType
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor, is_open
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
-from polydevice_cpu.plan.filling.by_machine.chains import ONE_SLOPE_PER_CHANNEL, is_known, links
+from polydevice_cpu.plan.filling.by_machine.chains import ONE_SLOPE_PER_CHANNEL, chain_of, is_known
 
 CONVOLUTION, TRANSPOSED = "convolution_forward", "deconvolution_forward"
 DEPTHWISE, PRODUCT = "brdgmm_dw:avx512_core", "brg:avx512_core"
@@ -74,7 +74,7 @@ def may_be_by_machine(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
     return (
         has_code
         and (rank > 3 or is_small)
-        and links(attributes, dst, as_onednn=rank > 3) is not None
+        and chain_of(attributes, dst, as_onednn=rank > 3) is not None
         and (given.threads == 1 or may_share())
         and not isinstance(bias, SymbolicDescriptor)
         and all(map(is_open, (src, dst)))
@@ -127,7 +127,7 @@ def _may_be_of_rows(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
         and channels <= MOST_CHANNELS
         and (not isinstance(bias, Descriptor) or bias.shape == (1, 1, 1, results))
         and not attributes.quantisation
-        and links(attributes, dst, as_onednn=True) is not None
+        and chain_of(attributes, dst, as_onednn=True) is not None
         and ONE_SLOPE_PER_CHANNEL not in attributes.post_ops
     )
 

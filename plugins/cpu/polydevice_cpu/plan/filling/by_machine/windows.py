@@ -42,9 +42,9 @@ from polydevice_cpu.onednn.descriptor import (
 )
 from polydevice_cpu.onednn.primitive import SymbolicPrimitive
 from polydevice_cpu.plan.filling.by_machine.chains import (
+    chain_of,
     inputs_of,
     is_known,
-    links,
     numbers_of,
 )
 from polydevice_cpu.plan.filling.by_machine.suitable_windows import (
@@ -149,7 +149,7 @@ class WindowSizes:
 
 
 class WindowsByMachine:
-    """What computes a template's convolutions; for one thread at a time."""
+    """What computes a template's convolutions; what it keeps is written whole, see `PlanTemplate`."""
 
     def __init__(self) -> None:
         """Begin with none."""
@@ -305,7 +305,7 @@ def _form(
     """What is the same for all sizes; None where there is no code, or a constant is not plain."""
     attributes = next(each for each in given.arguments if isinstance(each, Attributes))
     is_depthwise = given.implementation == DEPTHWISE
-    followed, has_bias = links(attributes, given.dst) or (), Arg.BIAS in constants
+    followed, has_bias = chain_of(attributes, given.dst) or (), Arg.BIAS in constants
     weights, others = constants[Arg.WEIGHTS], {**constants}
     del others[Arg.WEIGHTS]
     found = {index: numbers_of(form) for index, form in others.items()}
