@@ -149,7 +149,7 @@ class WindowSizes:
 
 
 class WindowsByMachine:
-    """What computes a template's convolutions; what it keeps is written whole, see `PlanTemplate`."""
+    """What computes a template's convolutions; threads: see `PlanTemplate`."""
 
     def __init__(self) -> None:
         """Begin with none."""
