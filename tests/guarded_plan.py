@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from polydevice_cpu.onednn.engine import address_of
+from polydevice_cpu.plan.binding.binder import Binder
 from polydevice_cpu.plan.binding.bound import BoundPlan
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.workspace import Workspace
@@ -16,35 +17,48 @@ from tests.cpu.proved import unproved
 from tests.guard_pages import POISON, guarded
 
 
+class GuardedBinder(Binder):
+    """Every storage is a piece of memory of its own."""
+
+    side = ""
+
+    def __init__(self, plan: Plan, context: Context, workspace: Workspace) -> None:
+        self.arena_places: list[np.ndarray] = []
+        super().__init__(plan, context, workspace)
+
+    def home(self, storage: Storage) -> np.ndarray | None:
+        storage = storage.root
+        if id(storage) not in self._homes:
+            if storage.kind is Kind.ARENA:
+                self._homes[id(storage)] = guarded(self.side, storage.size_bytes)
+                self.arena_places.append(self._homes[id(storage)])
+            elif storage.kind is Kind.CONSTANT and storage.array is not None:
+                content = storage.array.reshape(-1).view(np.uint8)
+                self._homes[id(storage)] = guarded(self.side, content.size)
+                self._homes[id(storage)][:] = content
+        return super().home(storage)
+
+    def start(self, storage: Storage) -> int | None:
+        home = self.home(storage)
+        return None if home is None else address_of(home)
+
+
 class GuardedPlan(BoundPlan):
-    """Every storage is a piece of memory of its own; callers' arrays are copied in and out."""
+    """A plan so bound, step by step; callers' arrays are copied in and out."""
 
     def __init__(
         self, side: str, plan: Plan, context: Context, workspace: Workspace, alone: object = None
     ) -> None:
         del alone  # another plan, whose memory would not lie between guard pages
+        self._binds = type("Guarded", (GuardedBinder,), {"side": side})
         self._side = side
-        self._arena_places: list[np.ndarray] = []
         self._given: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self._wanted: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         assert not list(unproved(plan))
         super().__init__(plan, context, workspace)
 
-    def _home(self, storage: Storage) -> np.ndarray | None:
-        storage = storage.root
-        if id(storage) not in self._homes:
-            if storage.kind is Kind.ARENA:
-                self._homes[id(storage)] = guarded(self._side, storage.size_bytes)
-                self._arena_places.append(self._homes[id(storage)])
-            elif storage.kind is Kind.CONSTANT and storage.array is not None:
-                content = storage.array.reshape(-1).view(np.uint8)
-                self._homes[id(storage)] = guarded(self._side, content.size)
-                self._homes[id(storage)][:] = content
-        return super()._home(storage)
-
-    def _start(self, storage: Storage) -> int | None:
-        home = self._home(storage)
-        return None if home is None else address_of(home)
+    def _table_of(self, plan: Plan) -> None:
+        """None: what a table is told of lies in one arena."""
 
     def set_input(self, index: int, array: np.ndarray) -> None:
         super().set_input(index, self._placed(self._given, index, array))
@@ -67,7 +81,7 @@ class GuardedPlan(BoundPlan):
         return self._between_copies(super().run_marked)
 
     def _between_copies(self, run: Callable) -> object:
-        for place in (*self._arena_places, *(place for _, place in self._wanted.values())):
+        for place in (*self._binder.arena_places, *(place for _, place in self._wanted.values())):
             place.reshape(-1).view(np.uint8)[:] = POISON
         for array, place in self._given.values():
             place[...] = array

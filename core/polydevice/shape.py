@@ -18,7 +18,8 @@ from typing_extensions import Self
 
 from polydevice.dataclass import dataclass
 from polydevice.errors import InternalError, ShapeError
-from polydevice.symbolic_size import SymbolicSize, current_trace, is_symbolic, number_of
+from polydevice.symbolic_size import SymbolicSize, is_symbolic, number_of
+from polydevice.symbolic_trace import current_trace
 
 
 @dataclass(frozen=True)

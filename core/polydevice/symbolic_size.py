@@ -2,25 +2,25 @@
 
 A `SymbolicSize` behaves like the number that it has, and its `Trace` notes what is done with it:
 arithmetic becomes a formula; whatever depends on the number itself (a comparison, its truth, an
-index) becomes a guard. `Trace.formulas` then says for other sizes what would have come out, or
-nothing if a guard does not hold, so that a decision would have been another one.
+index) becomes a guard. See `polydevice.symbolic_trace`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
 import operator
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextvars import ContextVar
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from polydevice.dataclass import dataclass
 from polydevice.errors import InternalError, PolydeviceError
 from polydevice.symbolic_operators import CALLED, INFIX, OF_NUMPY
+
+if TYPE_CHECKING:
+    from polydevice.symbolic_trace import Trace
 
 T = TypeVar("T")
 
@@ -30,11 +30,6 @@ Number = Any
 _OPEN, _CLOSE = "\ue000", "\ue001"
 """Around the name of a size in a text; characters for private use."""
 _NAMED = re.compile(f"{_OPEN}(.*?){_CLOSE}")
-_COMPUTED = re.compile(r"t\d+ = ")
-
-Formulas = Callable[[Sequence[int]], "tuple[list[Number], list[int]] | None"]
-"""From sizes to what is wanted of them, and the numbers of choices that may be others; None where a
-guard does not hold."""
 
 
 class UntraceableError(Exception):
@@ -45,213 +40,71 @@ class NoFormulaError(PolydeviceError):
     """No formula tells what becomes of sizes; for others there may be one."""
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What becomes of a choice for other sizes.
-
-    Attributes:
-        other: says what would be chosen of what takes a thing's place; empty for the same.
-        is_possible: whether the choice as it was made is right there all the same.
-        about: the thing.
-    """
-
-    other: Callable[[Any], str]
-    is_possible: Callable[[Any], bool]
-    about: Any
-
-
-class Trace:
-    """What is done with sizes while something is made of them.
-
-    Attributes:
-        is_live: whether it still takes notes; afterwards the sizes are plain numbers.
-        steps: lines of a function of the sizes, in their order.
-        asked: number of a choice → how to find out whether it stays the same.
-    """
-
-    def __init__(self, pause: Callable[[], None] | None = None) -> None:
-        """Begin with nothing noted.
-
-        Args:
-            pause: called at every note, so that other threads get on while much is noted.
-        """
-        self.is_live = True
-        self.steps: list[str] = []
-        self.asked: dict[int, Asked] = {}
-        self._pause = pause
-        self._known: dict[tuple[object, ...], SymbolicSize] = {}
-        self._guards: set[str] = set()
-        self._named: dict[str, SymbolicSize] = {}
-        self._inputs: list[SymbolicSize] = []
-        self._made = 0
-        self._choices: dict[str, int] = {}
-        self._functions: dict[str, tuple[Callable[..., object], object]] = {}
-
-    def input(self, value: int) -> SymbolicSize:
-        """Return a size from which others are computed."""
-        made = self._named[f"s{len(self._inputs)}"] = SymbolicSize(
-            self, f"s{len(self._inputs)}", value
-        )
-        self._inputs.append(made)
-        return made
-
-    def known(self, name: str) -> Number:
-        """Return the number that the size of a name has; what is made with it serves no other."""
-        return self._named[name].known()
-
-    @contextlib.contextmanager
-    def silent(self) -> Iterator[None]:
-        """Take no notes in the block, of which nothing is used for other sizes."""
-        self.is_live, before = False, self.is_live
-        try:
-            yield
-        finally:
-            self.is_live = before
-
-    def named_in(self, text: str) -> list[SymbolicSize]:
-        """Return the sizes that a text names."""
-        return [self._named[name] for name in _NAMED.findall(text)]
-
-    def computed(self, key: tuple[object, ...], text: str, value: Number) -> Number:
-        """Return what a formula gives; one that was noted before is computed once."""
-        known = self._known.get(key)
-        if known is None:
-            self._made += 1
-            known = self._known[key] = SymbolicSize(self, f"t{self._made}", value)
-            self._named[known.name] = known
-            self.steps.append(f"{known.name} = {text}")
-            if self._pause is not None:
-                self._pause()
-        return known
-
-    @contextlib.contextmanager
-    def choice(self) -> Iterator[list[int]]:
-        """Note a choice among ways that all are right, by a model of costs, say.
-
-        Where a guard in it does not hold, the choice may still be the same: `formulas` then tells
-        its number, which is in the list once the block has ended. Choices by equal formulas have
-        one. What is computed in the block may be used outside of it.
-        """
-        around = self.steps, self._guards
-        self.steps, self._guards = [], set(self._guards)
-        number: list[int] = []
-        try:
-            yield number
-        finally:
-            own = self.steps
-            self.steps, self._guards = around
-        self.steps += [line for line in own if _COMPUTED.match(line)]
-        guards = [line for line in own if not _COMPUTED.match(line)]
-        if not guards:
-            return  # it does not depend on sizes
-        text = "\n".join(guards)
-        known = self._choices.get(text)
-        if known is None:
-            known = self._choices[text] = len(self._choices)
-            broken = f"others.append({known}); break"
-            lines = [line.replace("return None", broken) for line in guards]
-            self.steps += ["while True:", *(f" {line}" for line in lines), " break"]
-        number.append(known)
-
-    def ask(self, number: int, asked: Asked) -> None:
-        """Note how to find out what becomes of a choice."""
-        self.asked.setdefault(number, asked)
-
-    def guard(self, text: str, holds: bool) -> None:
-        """Note what was found to hold, or not to."""
-        line = f"if not ({text}): return None" if holds else f"if {text}: return None"
-        if line not in self._guards:
-            self._guards.add(line)
-            self.steps.append(line)
-
-    def outcome(self, function: Callable[..., T], sizes: Sequence[Number]) -> T:
-        """Return what a function that no formula tells makes of sizes; it guards all that follows.
-
-        For other sizes it is asked again, and has to answer something equal.
-        """
-        found = function(*map(number_of, sizes))
-        if self.is_live:
-            name = f"f{len(self._functions)}"
-            self._functions[name] = function, found
-            arguments = ", ".join(_named(size, {}) for size in sizes)
-            self.steps.append(f"if {name}({arguments}) != {name}_answer: return None")
-        return found
-
-    def formulas(self, wanted: Sequence[Number | tuple[Number, ...]]) -> Formulas:
-        """Take no more notes; return the function from sizes to what is wanted of them.
-
-        It returns None where a guard does not hold.
-        """
-        self.is_live = False
-        tuples: dict[str, str] = {}  # text → name: what is alike is made once
-        results = ", ".join(_named(each, tuples) for each in wanted)
-        names = "".join(f"{item.name}, " for item in self._inputs)
-        lines = ["def formulas(sizes):", *([f"{names} = sizes"] if names else []), "others = []"]
-        lines += [*self.steps, *(f"{name} = {text}" for text, name in tuples.items())]
-        lines.append(f"return [{results}], others")
-        for notes in (self.steps, self._known, self._guards, self._named, self._choices):
-            notes.clear()  # they take more than what was made
-        scope: dict[str, Any] = dict(CALLED)
-        for name, (function, answer) in self._functions.items():
-            scope[name], scope[f"{name}_answer"] = function, answer
-        exec(compile("\n ".join(lines), "<formulas>", "exec"), scope)  # noqa: S102 - our own text
-        made = scope["formulas"]
-
-        def formulas(sizes: Sequence[int]) -> tuple[list[Number], list[int]] | None:
-            try:
-                return made(sizes)  # type: ignore[no-any-return]
-            except (ArithmeticError, ValueError):  # computed of sizes that a guard excludes
-                return None
-
-        return formulas
-
-
-_TRACE: ContextVar[Trace | None] = ContextVar("trace", default=None)
-
-
-def current_trace() -> Trace | None:
-    """Return the trace of what is going on in this thread; None where sizes are numbers."""
-    return _TRACE.get()
-
-
-@contextlib.contextmanager
-def tracing(pause: Callable[[], None] | None = None) -> Iterator[Trace]:
-    """Take notes of what is done with sizes until the end of the block; see `Trace` for `pause`."""
-    trace = Trace(pause)
-    token = _TRACE.set(trace)
-    try:
-        yield trace
-    finally:
-        trace.is_live = False
-        _TRACE.reset(token)
-
-
-def gains(condition: Callable[[], bool]) -> bool:
-    """Whether something holds that makes things faster, and is never needed.
-
-    What is made because it does not hold is right for all sizes, so that this is a choice.
-    """
-    trace = _TRACE.get()
-    if trace is None:
-        return condition()
-    with trace.choice() as number:
-        holds = condition()
-    for each in number:
-        trace.ask(each, Asked(lambda _: "what gains by sizes", lambda _: not holds, None))
-    return holds
-
-
 def number_of(size: Number) -> Number:
     """Return the number that a size has now, of which nothing is noted."""
     return size.value if type(size) is SymbolicSize else size
 
 
-def _named(item: Number | tuple[Number, ...], tuples: dict[str, str]) -> str:
-    """A number as it stands in a formula; tuples are noted, text → name, and named."""
-    if isinstance(item, tuple):
-        text = f"({''.join(f'{_named(each, tuples)}, ' for each in item)})"
-        return tuples.setdefault(text, f"tuple{len(tuples)}")
-    return item.name if type(item) is SymbolicSize else repr(item)
+def named(item: object, tuples: dict[str, str], others: dict[str, object]) -> str:
+    """Something as it stands in a formula.
+
+    Args:
+        item: it.
+        tuples: text → name, of tuples that were met; more are noted.
+        others: the same of what is neither a number nor consists of some.
+    """
+    kind = type(item)
+    if kind is SymbolicSize:
+        return item.name  # type: ignore[attr-defined, no-any-return]
+    if isinstance(item, (tuple, list)):
+        inner = "".join(f"{named(each, tuples, others)}, " for each in item)
+        text = f"[{inner}]" if isinstance(item, list) else f"({inner})"
+        return tuples.setdefault(text, f"tuple{len(tuples)}") if isinstance(item, tuple) else text
+    if isinstance(item, slice):
+        ends = (named(each, tuples, others) for each in (item.start, item.stop, item.step))
+        return f"slice({', '.join(ends)})"
+    if isinstance(item, partial):
+        given = [named(each, tuples, others) for each in (item.func, *item.args)]
+        given += [f"{key}={named(each, tuples, others)}" for key, each in item.keywords.items()]
+        return f"partial({', '.join(given)})"
+    if item is None or isinstance(item, (int, str)):
+        return repr(item)
+    if isinstance(item, float):
+        return repr(item) if math.isfinite(item) else f"float('{item}')"
+    name = f"other{len(others)}"
+    others[name] = item
+    return name
+
+
+def decided(size: Number) -> Number:
+    """Return the number that a size has where few others are met, each of which decides something.
+
+    An `Trace.attempt` goes on.
+    """
+    if type(size) is SymbolicSize and size.trace.is_live:
+        size.trace.guard(f"{size.name} == {size.value!r}", True)
+    return number_of(size)
+
+
+def is_within(cost: Number, limit: float) -> bool:
+    """Whether what something takes is within a limit; an `Trace.attempt` is made as if it were.
+
+    For which sizes it is decides about the attempt.
+    """
+    if type(cost) is SymbolicSize and cost.trace.is_attempt:
+        cost.trace.guard(f"{cost.name} <= {limit!r}", True)
+        return True
+    return bool(cost <= limit)
+
+
+def largest(sizes: Sequence[Number]) -> Number:
+    """Return the largest of sizes, by a formula: no other one of them makes another plan."""
+    symbolic = next((size for size in sizes if type(size) is SymbolicSize), None)
+    if symbolic is None or len(sizes) == 1:
+        return max(sizes)
+    trace = symbolic.trace
+    names = [named(size, {}, {}) for size in sizes]
+    return trace.computed(("max", *names), f"max({', '.join(names)})", max(map(number_of, sizes)))
 
 
 def _refuse_another(*traces: Trace) -> None:
@@ -380,7 +233,7 @@ class SymbolicSize:
     def known(self) -> Number:
         """Return the number; what is made with it serves no other."""
         if self.trace.is_live:
-            self.trace.guard(f"{self.name} == {self.value!r}", True)
+            self.trace.pin(self)
         return self.value
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *operands: Any, **_: Any) -> Any:
@@ -484,15 +337,14 @@ def whole(number: Number) -> int:
     return number if isinstance(number, int) else math.trunc(number)
 
 
+def names_in(text: str) -> list[str]:
+    """Return the names of the sizes that a text says."""
+    return _NAMED.findall(text)
+
+
 def mentions_sizes(text: str) -> bool:
     """Whether a text says sizes that are symbolic: by their names, until `written` says numbers."""
     return _OPEN in text
-
-
-def settled(text: str) -> str:
-    """Return a text that decides something with the numbers of the sizes that it names."""
-    trace = _TRACE.get()
-    return text if trace is None or _OPEN not in text else written(text, trace.known)
 
 
 def written(text: str, number_of: Callable[[str], Number]) -> str:

@@ -29,7 +29,8 @@ from polydevice.ops.signal import CumSum
 from polydevice.ops.split import VariadicSplit
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.shape import Shape
-from polydevice.symbolic_size import is_symbolic, number_of, tracing
+from polydevice.symbolic_size import is_symbolic, number_of
+from polydevice.symbolic_trace import tracing
 
 from .conftest import relu_network
 

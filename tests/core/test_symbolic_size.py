@@ -27,12 +27,11 @@ from polydevice.symbolic_size import (
     is_formula,
     is_symbolic,
     mentions_sizes,
-    settled,
-    tracing,
     unlike,
     whole,
     written,
 )
+from polydevice.symbolic_trace import settled, tracing
 
 
 def convolution(height, width):

@@ -11,13 +11,13 @@ from polydevice_cpu.onednn.constants import Algorithm
 from polydevice_cpu.onednn.descriptor import row_major
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.plan import settling
-from polydevice_cpu.plan.filling.copies import (
+from polydevice_cpu.plan.filling.with_numpy.copies import (
     MOST_JOINED,
     copying,
     joining,
     repeating,
 )
-from polydevice_cpu.plan.filling.pairs import pairing
+from polydevice_cpu.plan.filling.with_numpy.pairs import pairing
 from polydevice_cpu.plan.step import ArrayStep
 from polydevice_cpu.plan.value import Kind, Storage, Value
 from tests.cpu import models

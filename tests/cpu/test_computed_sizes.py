@@ -9,11 +9,12 @@ import onnx
 import pytest
 
 from polydevice.ops.interpolate import scaled_size
-from polydevice.symbolic_size import tracing, whole
+from polydevice.symbolic_size import whole
+from polydevice.symbolic_trace import tracing
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.ops import generate
 from polydevice_cpu.plan import settling
-from polydevice_cpu.plan.filling import template
+from polydevice_cpu.plan.filling import filled
 from polydevice_cpu.plan.filling.sizes_alone import of_sizes_alone
 from polydevice_cpu.plan.step import ArrayStep
 from polydevice_cpu.plan.value import Kind, Storage, Value
@@ -189,7 +190,7 @@ def test_what_sizes_alone_tell_is_computed_by_the_first_inference(core, monkeypa
 
 
 def test_what_takes_much_memory_is_computed_in_each_inference(core, monkeypatch):
-    monkeypatch.setattr(template, "KEPT_BYTES", 100)
+    monkeypatch.setattr(filled, "KEPT_BYTES", 100)
     model, counts = places(), counted(monkeypatch)
     executable = load(core, model, CPU_THREADS_NUM=1)
     request = executable.create_infer_request()

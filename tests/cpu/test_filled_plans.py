@@ -9,7 +9,8 @@ import onnx
 import pytest
 
 from polydevice.ops.activation import Relu
-from polydevice.symbolic_size import UntraceableError, mentions_sizes, tracing
+from polydevice.symbolic_size import UntraceableError, mentions_sizes
+from polydevice.symbolic_trace import tracing
 from polydevice_cpu.lowering.concat import _joining
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.library import library

@@ -31,9 +31,9 @@ with Core() as core:
     executable = core.load_network(core.read_network(model), "CPU")
     print(executable.infer({"x": x})["y"].sum(), flush=True)
     plan = executable.requests[0].runner.bound
-    handle = next(iter(plan._handles.values()))
+    handle = next(iter(plan._binder._handles.values()))
     place = next(place for _, place in plan._given.values())
-    plan._memories.point(handle, place.ctypes.data + 4 * step)
+    plan._binder._memories.point(handle, place.ctypes.data + 4 * step)
     plan.run()
 """
 

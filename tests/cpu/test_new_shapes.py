@@ -82,7 +82,7 @@ def test_what_is_wrong_for_another_shape_is_not_used_there(core, monkeypatch):
             return "wrong, for this test"
         return proof.refusal(claim)
 
-    for module in ("building.pending", "filling.template", "filling.parts"):
+    for module in ("building.pending", "filling.filled", "filling.parts"):
         monkeypatch.setattr(f"polydevice_cpu.plan.{module}.refusal", refusal)
     # Of two groups: there are no blocks, which other shapes share.
     nodes = [("Conv", ["x", "w"], ["c"], {"group": 2}), ("Relu", ["c"], ["y"], {})]

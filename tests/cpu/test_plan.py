@@ -215,8 +215,8 @@ def test_a_workspace_grows_with_the_shapes_and_serves_the_smaller_ones(core):
     for size in sizes:
         request.infer({"x": image(size, 1, 3, size, size)})
     bound = [request.runner.plans.bound(((1, 3, size, size),)) for size in sizes]
-    first, *_, largest = {id(each._arena): each._arena for each in bound}.values()
-    assert [each._arena is first for each in bound] == [True, True, True, False, False]
+    first, *_, largest = {id(each._binder.arena): each._binder.arena for each in bound}.values()
+    assert [each._binder.arena is first for each in bound] == [True, True, True, False, False]
     assert largest.size >= 1.5 * first.size
 
 

@@ -12,9 +12,10 @@ from polydevice_cpu.algorithms.by_machine.code import has_avx512
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.binding import strips as calls
-from polydevice_cpu.plan.filling import formulas, pairs
+from polydevice_cpu.plan.filling import formulas
 from polydevice_cpu.plan.filling.by_machine import positions as at_positions
 from polydevice_cpu.plan.filling.parts import LEAST, REPEATED, pieces
+from polydevice_cpu.plan.filling.with_numpy import pairs
 from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, PrimitiveStep
 from polydevice_cpu.processor import has_bf16
 from tests.cpu import models

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from polydevice.dtype import ElementType
 from polydevice.runtime.arena import Life
-from polydevice.symbolic_size import tracing
+from polydevice.symbolic_trace import tracing
 from polydevice_gpu.graph import Memory, Place
 from polydevice_gpu.layout import (
     Layout,

@@ -19,7 +19,7 @@ import pytest
 import polydevice.onnx_backend as backend
 from polydevice.errors import PolydeviceError
 from polydevice.runtime import templates
-from polydevice.symbolic_size import Trace
+from polydevice.symbolic_trace import Trace
 from polydevice_cpu.plan import compiled
 from tests import tiers
 from tests.onnx.conformance import missed

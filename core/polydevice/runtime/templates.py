@@ -22,7 +22,8 @@ from polydevice.foreign_errors import REPORT_TO
 from polydevice.locks import Lock
 from polydevice.runtime.plan_cache import Shapes
 from polydevice.shape import Shape
-from polydevice.symbolic_size import Trace, UntraceableError, tracing
+from polydevice.symbolic_size import UntraceableError
+from polydevice.symbolic_trace import Trace, tracing
 
 _log = logging.getLogger(__name__)
 

@@ -209,13 +209,11 @@ class CpuRunner(Runner):
             for index, name in enumerate(self.executable.inputs)
         }
         limit, outputs = self.executable.batch_limit, []
-        for index, (name, value) in enumerate(
-            zip(self.executable.output_keys, bound.plan.outputs, strict=True)
-        ):
-            if value is None:
-                continue
+        for index in bound.plan.whole_outputs:
+            name, (shape, _) = self.executable.output_keys[index], bound.plan.results[index]
             blob = self.blobs.get(name)
-            shape = (limit, *value.shape[1:]) if limit else value.shape
+            if limit:
+                shape = limit, *shape[1:]
             if blob is None or blob.shape != shape:
                 blob = self.allocate_sizes(name, shape)
             bound.set_output(index, self._items(blob.array))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from polydevice.dtype import Array
 from polydevice.ops.concat import Concat
-from polydevice.symbolic_size import gains
+from polydevice.symbolic_trace import gains
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg, DataType

@@ -20,7 +20,8 @@ from polydevice.ops.interpolate import (
 from polydevice.ops.op import Op
 from polydevice.ops.resampling import AxisTable
 from polydevice.rewrites.integers.quantised import NARROW
-from polydevice.symbolic_size import current_trace, is_formula, is_symbolic
+from polydevice.symbolic_size import is_formula, is_symbolic
+from polydevice.symbolic_trace import current_trace
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.lowering.resampling import resampled
 from polydevice_cpu.onednn.attributes import Attributes

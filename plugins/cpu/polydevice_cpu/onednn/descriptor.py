@@ -11,7 +11,8 @@ from typing import Any, TypeGuard
 import ml_dtypes
 import numpy as np
 
-from polydevice.symbolic_size import current_trace, is_symbolic, number_of
+from polydevice.symbolic_size import is_symbolic, number_of
+from polydevice.symbolic_trace import current_trace
 from polydevice_cpu.onednn.constants import (
     FORMAT_KIND_BLOCKED,
     MAX_RANK,

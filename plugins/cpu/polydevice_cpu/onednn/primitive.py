@@ -12,7 +12,8 @@ from weakref import WeakValueDictionary
 
 from polydevice.errors import InferenceError
 from polydevice.locks import Lock
-from polydevice.symbolic_size import NoFormulaError, current_trace, is_symbolic, number_of
+from polydevice.symbolic_size import NoFormulaError, is_symbolic, number_of
+from polydevice.symbolic_trace import current_trace
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg, DataType, Query, Status

@@ -16,7 +16,7 @@ from polydevice.network import Network
 from polydevice.ops.control_flow import Iteration
 from polydevice.runtime.plan_cache import LEAST_BYTES, Bindings, PlanCache, Shapes, plans_limit
 from polydevice.runtime.templates import Templates
-from polydevice.symbolic_size import Trace
+from polydevice.symbolic_trace import Trace
 from polydevice_cpu.implement import evaluate
 from polydevice_cpu.onednn.ahead import ahead
 from polydevice_cpu.passes import prepare

@@ -27,6 +27,10 @@ ARRAY_BYTES = 4_000
 """What a step on arrays takes."""
 
 
+Result = tuple[tuple[int, ...], np.dtype[Any]]
+"""Shape and type of an output."""
+
+
 @dataclass(frozen=True)
 class PlanParts:
     """What a plan is made of.
@@ -58,9 +62,8 @@ class Plan:
     """What a request needs, besides memory, to infer with inputs of these shapes.
 
     Attributes:
-        steps: in order of execution.
-        once: numbers of those that the first inference alone runs, as they depend on sizes alone.
-        outputs: one value per result of the network, dense; None where a tail computes it.
+        once: numbers of the steps that the first inference alone runs, as they depend on sizes
+            alone.
         refused: layer → why oneDNN does not compute it, or not in one step with what precedes it.
         origins: node → the layers of the model that it computes.
         arena_bytes: memory that a request needs for intermediate values.
@@ -80,19 +83,10 @@ class Plan:
     def __init__(self, parts: PlanParts) -> None:
         if parts.arena is None:
             parts.settle()
-        self.steps = steps = parts.steps
-        self.once = parts.once
-        self.outputs = outputs = parts.outputs
-        self._inputs = parts.inputs
-        self.refused = parts.refused
-        self.origins = parts.origins
-        self.times: LayerTimes[int] = LayerTimes()
-        self.is_compiled = False
-        self.is_final = True
-        self.runs = 0
-        self.whole: Callable[[], Plan | None] | None = None
-        nothing: tuple[tuple[int, ...], np.dtype[Any]] = ((0,), np.dtype(np.float32))
-        self.results = [nothing if each is None else (each.shape, each.dtype) for each in outputs]
+        self._steps, self._outputs = steps, outputs = parts.steps, parts.outputs
+        nothing: Result = ((0,), np.dtype(np.float32))
+        results = [nothing if each is None else (each.shape, each.dtype) for each in outputs]
+        self._note(parts, parts.once, results)
         self.whole_outputs = [index for index, each in enumerate(outputs) if each is not None]
         tails = [step for step in steps if isinstance(step, TailStep)]
         self.new_results = frozenset(self.whole_outputs).union(*(step.new for step in tails))
@@ -101,11 +95,42 @@ class Plan:
         )
         primitives = [step for step in steps if isinstance(step, PrimitiveStep)]
         arrays = len(steps) - len(primitives)
-        self.held_bytes = PRIMITIVE_BYTES * len(primitives) + ARRAY_BYTES * arrays
+        self.held_bytes = self._held(len(primitives), arrays)
         self.arena_bytes = self._place(
             self._arena_storages() if parts.arena is None else parts.arena
         )
         self.scratchpad_bytes = max([step.scratchpad_bytes for step in primitives], default=0)
+
+    def _note(self, parts: PlanParts, once: frozenset[int], results: list[Result]) -> None:
+        """Note what every kind of plan has."""
+        self._inputs = parts.inputs
+        self.once, self.results = once, results
+        self.refused, self.origins = parts.refused, parts.origins
+        self.times: LayerTimes[int] = LayerTimes()
+        self.is_compiled = False
+        self.is_final = True
+        self.runs = 0
+        self.whole: Callable[[], Plan | None] | None = None
+
+    @staticmethod
+    def _held(primitives: int, arrays: int) -> int:
+        """Estimate of what so many steps of these kinds take."""
+        return PRIMITIVE_BYTES * primitives + ARRAY_BYTES * arrays
+
+    @property
+    def steps(self) -> list[Step]:
+        """The steps in order of execution."""
+        return self._steps
+
+    @property
+    def outputs(self) -> list[Value | None]:
+        """One value per result of the network, dense; None where a tail computes it."""
+        return self._outputs
+
+    @property
+    def step_count(self) -> int:
+        """How many steps there are."""
+        return len(self._steps)
 
     def compile(self) -> None:
         """See to it that all code is there; an inference does so step by step."""

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from polydevice.bounds import current_bounds
 from polydevice.errors import DeviceMemoryError
-from polydevice.symbolic_size import settled
+from polydevice.symbolic_trace import settled
 from polydevice_cpu.onednn.attributes import Attributes, Eltwise, Sum
 from polydevice_cpu.onednn.constants import Algorithm
 from polydevice_cpu.onednn.descriptor import Descriptor, number_descriptor, numbers

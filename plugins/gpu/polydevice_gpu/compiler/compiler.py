@@ -14,7 +14,8 @@ from polydevice.memory_budget import MemoryBudget
 from polydevice.network import Network
 from polydevice.plugin import Services
 from polydevice.runtime.plan_cache import Shapes
-from polydevice.symbolic_size import Trace, UntraceableError, is_symbolic
+from polydevice.symbolic_size import UntraceableError, is_symbolic
+from polydevice.symbolic_trace import Trace
 from polydevice_gpu import cl
 from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.compiler.joining import joined_behind, joins_behind, rules_for

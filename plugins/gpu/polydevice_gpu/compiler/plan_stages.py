@@ -16,7 +16,8 @@ from polydevice.errors import KernelBuildError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.plugin import Services
 from polydevice.shape import Shape
-from polydevice.symbolic_size import current_trace, is_formula
+from polydevice.symbolic_size import is_formula
+from polydevice.symbolic_trace import current_trace
 from polydevice_gpu import cl
 from polydevice_gpu.compiler import sharing
 from polydevice_gpu.compiler.joining import Joining, joins_behind, rules_for

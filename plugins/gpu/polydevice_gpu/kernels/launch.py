@@ -10,7 +10,8 @@ import numpy as np
 
 from polydevice.dataclass import dataclass
 from polydevice.dtype import Array, ElementType
-from polydevice.symbolic_size import SymbolicSize, is_symbolic, mentions_sizes, settled
+from polydevice.symbolic_size import SymbolicSize, is_symbolic, mentions_sizes
+from polydevice.symbolic_trace import settled
 from polydevice_gpu.graph import Memory, Value
 
 

@@ -30,7 +30,7 @@ from importlib import resources
 import numpy as np
 
 from polydevice.dtype import ElementType
-from polydevice.symbolic_size import gains
+from polydevice.symbolic_trace import gains
 from polydevice_gpu.graph import Border, GpuNode, Place, Value
 from polydevice_gpu.kernels import types
 from polydevice_gpu.kernels.launch import Argument, Body, Launch, Local, Weights, scalar

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 
 from polydevice.dtype import ElementType
 from polydevice.errors import UnsupportedNetworkError
-from polydevice.symbolic_size import Asked, current_trace, written
+from polydevice.symbolic_size import written
+from polydevice.symbolic_trace import Asked, current_trace
 from polydevice_gpu import views
 from polydevice_gpu.graph import GpuGraph, GpuNode, Memory, Place, Value
 from polydevice_gpu.kernels.kernel import Choice, Kernel, kernels_of

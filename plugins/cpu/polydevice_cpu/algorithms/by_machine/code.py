@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from polydevice.processor.machine_code import CALL, Calls, calls_at, function_of, processor_flags
+from polydevice.symbolic_trace import current_trace
 from polydevice_cpu.onednn.library import has_instructions
 from polydevice_cpu.onednn.openmp import parallel_address
 
@@ -73,6 +74,13 @@ def may_share() -> bool:
     return parallel_address() is not None and None not in map(function_of, tables)
 
 
+def told_numbers(numbers: Iterable[int]) -> array[int]:
+    """Return numbers that code is told: as it reads them, or as a list while sizes are formulas."""
+    if current_trace() is None:
+        return array("q", numbers)
+    return cast("array[int]", list(numbers))
+
+
 class Code(NamedTuple):
     """Calls of functions with the same values; who has other memory takes a copy of the numbers.
 
@@ -98,9 +106,9 @@ class Code(NamedTuple):
         if len(told) == 1:  # as most are: in a third of the time
             ((function, numbers),) = told
             if isinstance(numbers, tuple):
-                found = array("q", (function.address, 0, 0, 0, 0, *numbers))
+                found = told_numbers((function.address, 0, 0, 0, 0, *numbers))
                 return cls(found, (_PER_CALL,), ((1, _PER_CALL),), 1, kept)
-        found, starts = _laid(array("q"), told)
+        found, starts = _laid(told_numbers(()), told)
         pointers = [(_PER_CALL * number + 1, start) for number, start in enumerate(starts)]
         return cls(found, tuple(starts), tuple(pointers), len(starts), kept)
 
@@ -111,7 +119,7 @@ class Code(NamedTuple):
         assert share is not None
         assert claim is not None
         block = parallel_address() or 0, claim.address, threads, len(told), 0, 0
-        found = array("q", (share.address, 0, 0, 0, 0, *block))
+        found = told_numbers((share.address, 0, 0, 0, 0, *block))
         calls = len(found)
         found, starts = _laid(found, told)
         pointers = [(calls + _PER_CALL * number + 1, at) for number, at in enumerate(starts)]
@@ -131,7 +139,7 @@ class Code(NamedTuple):
         together, (function, numbers) = function_of(_TOGETHER), told
         assert together is not None
         block = parallel_address() or 0, function.address, threads, 0, 0
-        found = array("q", (together.address, 0, 0, 0, 0, *block))
+        found = told_numbers((together.address, 0, 0, 0, 0, *block))
         start = len(found)
         _append(found, numbers)
         pointers = (1, _PER_CALL), (_PER_CALL + 3, start), (_PER_CALL + 4, start + taken)
@@ -164,10 +172,9 @@ def _laid(found: array[int], told: Sequence[Told]) -> tuple[array[int], list[int
 
 
 def _append(found: array[int], numbers: bytes | tuple[int, ...]) -> None:
-    if isinstance(numbers, tuple):
-        found.extend(numbers)
-    else:
-        found.frombytes(numbers + bytes(-len(numbers) % 8))
+    if not isinstance(numbers, tuple):
+        numbers = tuple(array("q", numbers + bytes(-len(numbers) % 8)))
+    found.extend(numbers)
 
 
 class CodeCall(Calls):

@@ -10,7 +10,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.ops.convolution import Convolution, GroupConvolution
-from polydevice.symbolic_size import current_trace
+from polydevice.symbolic_trace import current_trace
 from polydevice_cpu.algorithms.by_machine.depthwise import layer
 from polydevice_cpu.algorithms.by_machine.depthwise.layer import Layer
 from polydevice_cpu.algorithms.by_machine.windows.tiles import Link

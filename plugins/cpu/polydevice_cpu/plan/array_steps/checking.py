@@ -9,7 +9,9 @@ from polydevice.dtype import Array
 from polydevice.errors import InferCancelledError, InferTimeoutError, PolydeviceError, ShapeError
 from polydevice.node import Node
 from polydevice.shape import Shape
-from polydevice.symbolic_size import Formulas, UntraceableError, tracing
+from polydevice.symbolic_formulas import Formulas
+from polydevice.symbolic_size import UntraceableError
+from polydevice.symbolic_trace import tracing
 from polydevice.tensor import TensorDesc
 from polydevice_cpu.plan.array_steps.growth import KEPT, Growth, is_small
 

@@ -7,6 +7,7 @@ objects, through all of which Python's garbage collector goes.
 from __future__ import annotations
 
 import ctypes
+import itertools
 from collections.abc import Sequence
 from functools import partial
 
@@ -39,7 +40,7 @@ def call_of(
     if step.writes and stay:
         return partial(compute, *inputs, *outputs)
     if step.writes:
-        return partial(_write, compute, inputs, outputs)
+        return partial(written, compute, inputs, outputs)
     store = _store_one if len(outputs) == 1 else _store
     return partial(store, compute, inputs, outputs, step)
 
@@ -78,8 +79,9 @@ def _find(
         found[index] = result.copy(order="C") if shared else result
 
 
-def _write(compute: Compute, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-    compute(*inputs, *outputs)
+def written(compute: Compute, *arrays: Sequence[Array]) -> None:
+    """Compute what a function writes itself, of arrays that may have become others."""
+    compute(*itertools.chain(*arrays))
 
 
 def _store_one(

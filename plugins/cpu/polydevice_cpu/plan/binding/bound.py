@@ -8,8 +8,6 @@ from collections.abc import Set as AbstractSet
 from functools import partial
 from weakref import WeakMethod
 
-import numpy as np
-
 from polydevice.bounds import current_bounds
 from polydevice.dtype import Array
 from polydevice.errors import (
@@ -17,31 +15,20 @@ from polydevice.errors import (
     InferCancelledError,
     InferTimeoutError,
 )
-from polydevice_cpu.algorithms.by_machine.code import Code, CodeCall
+from polydevice_cpu.algorithms.by_machine.code import CodeCall
 from polydevice_cpu.onednn import openmp
-from polydevice_cpu.onednn.constants import Arg
-from polydevice_cpu.onednn.engine import Memories, address_of, aligned
-from polydevice_cpu.onednn.primitive import Primitive, execution_error
-from polydevice_cpu.plan.binding.array_calls import call_of, compute_instead, tail_of
-from polydevice_cpu.plan.binding.blocks import BlockCalls
+from polydevice_cpu.onednn.primitive import execution_error
+from polydevice_cpu.plan.binding.array_calls import compute_instead
+from polydevice_cpu.plan.binding.binder import Binder
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.giving_way import GivingWay
-from polydevice_cpu.plan.binding.moving import MovingPlace, view_of
 from polydevice_cpu.plan.binding.places import Places
 from polydevice_cpu.plan.binding.stretches import Call, Together, is_recorded, stretches
-from polydevice_cpu.plan.binding.strips import run_strips
 from polydevice_cpu.plan.binding.workspace import Workspace
 from polydevice_cpu.plan.plan import Plan
-from polydevice_cpu.plan.step import (
-    ArrayStep,
-    ByMachine,
-    CodeStep,
-    PrimitiveStep,
-    Step,
-    Strips,
-    TailStep,
-)
-from polydevice_cpu.plan.value import Kind, Storage, Value
+from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step
+from polydevice_cpu.plan.tables.bound import BoundTable
+from polydevice_cpu.plan.tables.plan import TablePlan
 
 BOUND_BYTES = 6_000
 """What binding takes for each step."""
@@ -54,6 +41,8 @@ class BoundPlan:
     and `run` allocates nothing of its own. The plans of a request, of which one runs at a time,
     share its workspace.
     """
+
+    _binds = Binder
 
     def __init__(
         self,
@@ -72,30 +61,21 @@ class BoundPlan:
         """
         self.plan = plan
         self._get_threads, self._set_threads = openmp.functions()
-        primitives = [step for step in plan.steps if isinstance(step, PrimitiveStep)]
-        parts = sum(len(step.primitives) for step in primitives)
-        self.held_bytes = BOUND_BYTES * (len(plan.steps) - len(primitives) + parts)
         self._context = context
-        self.tail_outputs: dict[int, Array] = {}
-        """Results whose shape the data decided, by position, after a run."""
-        self._arena = workspace.arena.at_least(plan.arena_bytes)
-        self._arena_start = address_of(self._arena)
-        self._scratchpad = workspace.scratchpad.at_least(plan.scratchpad_bytes)
-        self._scratchpad_start = address_of(self._scratchpad)
-        self._memories = Memories()
-        self._inputs: dict[int, MovingPlace] = {}
-        self._outputs: dict[int, MovingPlace] = {}
-        self._homes: dict[int, Array] = {}
-        self._strips, self._blocks = workspace.strips, workspace.blocks
-        self._handles: dict[int, int] = {}
-        self._scratchpads: dict[int, int] = {}
-        self.computes_arrays = False
-        """Whether NumPy computes a step."""
-        self._calls: list[Call] = [self._bind(step) for step in plan.steps]
+        self._binder = binder = self._binds(plan, context, workspace)
+        self._table = self._table_of(plan)
+        steps = plan.steps if self._table is None else list(self._table.plan.late.values())
+        primitives = [step for step in steps if isinstance(step, PrimitiveStep)]
+        parts = sum(len(step.primitives) for step in primitives)
+        self.held_bytes = BOUND_BYTES * (len(steps) - len(primitives) + parts)
+        self._of_steps = [] if self._table else [binder.bind(step) for step in steps]
+        self.held_bytes += binder.held_bytes
+        self.tail_outputs = binder.tail_outputs
+        self.computes_arrays = binder.computes_arrays
         counts = [step.primitive.threads for step in primitives]
         # NumPy's steps may multiply with oneDNN's code, too.
         self._first_threads = counts[0] if counts else context.compiled.settings.threads
-        shared = [call.code.threads for call in self._calls if isinstance(call, CodeCall)]
+        shared = [call.code.threads for call in self._of_steps if isinstance(call, CodeCall)]
         self._most_threads = max((*counts, *shared), default=1)
         self._changes_threads = len(set(counts)) > 1
         self._stretches: list[list[Call]] | None = None
@@ -111,12 +91,16 @@ class BoundPlan:
         self.places: Places | None = None
         """Memory of small inputs and outputs, where it runs within another plan."""
         self._giving_way: GivingWay[BoundPlan] | None = None
-        is_whole = len(plan.whole_outputs) == len(plan.outputs)
+        is_whole = len(plan.whole_outputs) == len(plan.results)
         if alone is not None and is_whole and self._most_threads > 1:
             bind = WeakMethod(self._bind_alone)  # or its memory would wait for the next collection
             self._giving_way = GivingWay(
-                len(plan.steps), lambda: made(alone, workspace) if (made := bind()) else None
+                plan.step_count, lambda: made(alone, workspace) if (made := bind()) else None
             )
+
+    def _table_of(self, plan: Plan) -> BoundTable | None:
+        """The table of a plan that is one."""
+        return BoundTable(plan, self._binder) if isinstance(plan, TablePlan) else None
 
     def _bind_alone(
         self, make: Callable[[], Plan | None], workspace: Workspace
@@ -203,8 +187,19 @@ class BoundPlan:
             self.plan.compile()
             self._is_compiled = True
 
+    @property
+    def _calls(self) -> list[Call]:
+        """The call of each step."""
+        if not self._of_steps and self._table is not None:
+            self._of_steps = self._table.of_steps()
+        return self._of_steps
+
     def _run_first(self) -> None:
         """Run each step as soon as its code is there."""
+        if self._table is not None:
+            self._compile()
+            self._run_all(current_bounds().check)
+            return
         check, threads = current_bounds().check, self._first_threads
         lacks_code = not self.plan.is_compiled
         for step, call in zip(self.plan.steps, self._calls, strict=True):
@@ -224,7 +219,10 @@ class BoundPlan:
     def _run_once(self) -> None:
         """Run what depends on sizes alone, where all code was there before the first run."""
         for number in sorted(self._lacks):
-            step, call = self.plan.steps[number], self._calls[number]
+            if self._table is None:
+                step, call = self.plan.steps[number], self._calls[number]
+            else:
+                step, call = self._table.plan.late[number], self._table.late[number]
             if isinstance(step, PrimitiveStep):
                 self._set_threads(step.primitive.threads)
             status = call()
@@ -272,6 +270,8 @@ class BoundPlan:
 
     def _in_stretches(self) -> list[list[Call]]:
         """The calls, and between them those that change the number of threads."""
+        if self._table is not None and not self._without:
+            return stretches(self._table.calls)
         run: list[Call] = []
         threads = self._first_threads
         for number, (step, call) in enumerate(zip(self.plan.steps, self._calls, strict=True)):
@@ -292,20 +292,28 @@ class BoundPlan:
         rest: Sequence[Call] = ()
         if isinstance(call, Together):
             call, status, rest = call.failed(status)
-        step = self.plan.steps[self._calls.index(call)]
+        step = self._step_of(call)
         if not isinstance(call, CodeCall) or not isinstance(step, ArrayStep):
-            raise execution_error(f"{step.type} {step.name!r}", status)
+            name = "machine code" if step is None else f"{step.type} {step.name!r}"
+            raise execution_error(name, status)
         compute_instead(step, step.start(self._context), call)
         for other in rest:
             status = other()
             if status:
                 self.go_on(other, status)
 
+    def _step_of(self, call: Call) -> Step | None:
+        """The step that a call is of; None for several."""
+        if self._table is None:
+            return self.plan.steps[self._calls.index(call)]
+        late = [number for number, each in self._table.late.items() if each is call]
+        return self._table.plan.late[late[0]] if late else None
+
     # -- inputs and outputs -------------------------------------------------------------------
 
     def set_input(self, index: int, array: Array) -> None:
         """Read an input from this C-contiguous array from now on."""
-        place = self._inputs.get(index)
+        place = self._binder.inputs.get(index)
         if place is not None:
             place.move(array)
         if self._giving_way is not None and self._giving_way.alone is not None:
@@ -313,187 +321,8 @@ class BoundPlan:
 
     def set_output(self, index: int, array: Array) -> None:
         """Write an output to this C-contiguous array from now on."""
-        place = self._outputs.get(index)
+        place = self._binder.outputs.get(index)
         if place is not None:
             place.move(array)
         if self._giving_way is not None and self._giving_way.alone is not None:
             self._giving_way.alone.set_output(index, array)
-
-    # -- binding ------------------------------------------------------------------------------
-
-    def _bind(self, step: Step) -> Call:
-        if isinstance(step, CodeStep):
-            return self._bind_code(step.code, step.values)
-        if isinstance(step, PrimitiveStep):
-            return self._bind_primitive(step)
-        if isinstance(step, TailStep):
-            return self._bind_tail(step)
-        return self._bind_array_step(step)
-
-    def _bind_primitive(self, step: PrimitiveStep) -> Call:
-        if step.strips:
-            return self._bind_strips(step, step.strips)
-        if step.blocks:
-            return self._bind_blocks(step)
-        primitive = step.primitive
-        handles = [x for at, value in step.arguments.items() for x in (at, self._memory(value))]
-        return primitive.call(handles + self._scratchpad_of(primitive), self._memories)
-
-    def _scratchpad_of(self, primitive: Primitive) -> list[int]:
-        """The beginning of the scratchpad as an argument of a primitive, if it needs any."""
-        size = primitive.scratchpad_bytes
-        if not size:
-            return []
-        known = self._scratchpads.get(size)
-        if known is None:
-            known = self._memories.at(primitive.scratchpad, self._scratchpad_start)
-            self._scratchpads[size] = known
-        return [Arg.SCRATCHPAD, known]
-
-    def _bind_strips(self, step: PrimitiveStep, strips: Strips) -> Call:
-        cut = strips.pieces[0].layouts
-        constants: list[int] = []
-        whole: list[tuple[int, Value]] = []
-        for index, value in step.arguments.items():
-            if index in cut:
-                continue
-            if value.storage.kind is Kind.CONSTANT:
-                constants += index, value.constant_memory.handle
-            else:
-                whole.append((index, value))
-        layouts = [(index, value.descriptor) for index, value in whole]
-        calls = self._strips.calls(strips.pieces, constants, layouts, self._scratchpad_start)
-        values = [step.arguments[index] for index in cut] + [value for _, value in whole]
-        return partial(run_strips, strips, calls, self._addresses(values))
-
-    def _addresses(self, values: Sequence[Value]) -> Sequence[int]:
-        """Where values begin, kept up to date when an input or output moves.
-
-        Numbers that stay are a tuple, which Python's garbage collector does not go through.
-        """
-        addresses, moving = self._beginnings(values)
-        for position, value in moving:
-            place = self._place(value.storage.root)
-            place.addresses.append((addresses, position, value.offset_bytes))
-        return addresses if moving else tuple(addresses)
-
-    def _beginnings(self, values: Sequence[Value]) -> tuple[list[int], list[tuple[int, Value]]]:
-        """Where values begin, and by number those of which only the offset is known as yet."""
-        addresses, moving = [], []
-        for number, value in enumerate(values):
-            start = self._start(value.storage.root)
-            addresses.append(value.offset_bytes + (start or 0))
-            if start is None:
-                moving.append((number, value))
-        return addresses, moving
-
-    def _bind_code(self, code: Code, values: Sequence[Value]) -> Call:
-        addresses, moving = self._beginnings(values)
-        call = code.bound(addresses)
-        for number, value in moving:
-            place = self._place(value.storage.root)
-            for position, behind in call.places(number):
-                place.addresses.append((call.numbers, position, value.offset_bytes + behind))
-        return call
-
-    def _bind_blocks(self, step: PrimitiveStep) -> Call:
-        sides = Arg.SRC, Arg.DST, *step.blocks[0].operands
-        arrays = self._arrays([step.arguments[index] for index in sides])
-        zero = step.arguments.get(Arg.ATTR_ZERO_POINTS | Arg.SRC)
-        others = [(index, each) for index, each in step.arguments.items() if index not in sides]
-        shared = [x for index, each in others for x in (index, self._memory(each))]
-        are_constants = all(each.storage.root.kind is Kind.CONSTANT for _, each in others)
-        calls = self._blocks if are_constants else BlockCalls()
-        zeros = [] if zero is None else self._arrays([zero])
-        return calls.bind(step, arrays, shared, self._scratchpad, zeros)
-
-    def _memory(self, value: Value) -> int:
-        """The handle of a value's memory object."""
-        known = self._handles.get(id(value))
-        if known is None:
-            known = self._handles[id(value)] = self._new_memory(value)
-        return known
-
-    def _new_memory(self, value: Value) -> int:
-        storage, offset = value.storage.root, value.offset_bytes
-        if storage.kind is Kind.CONSTANT:
-            return value.constant_memory.handle
-        start = self._start(storage)
-        made = self._memories.at(value.descriptor, 0 if start is None else start + offset)
-        if start is None:
-            self._place(storage).memories.append((made, offset))
-        return made
-
-    def _start(self, storage: Storage) -> int | None:
-        """The address of a storage; None while the caller has yet to provide it."""
-        if storage.kind is Kind.ARENA:
-            return self._arena_start + storage.offset_bytes
-        if storage.kind is Kind.KEPT:
-            home = self._home(storage)
-            return None if home is None else address_of(home)
-        return None if storage.array is None else storage.address
-
-    def _bind_array_step(self, step: ArrayStep) -> Call:
-        compute = step.start(self._context)
-        code = compute.code(step.values) if isinstance(compute, ByMachine) else None
-        if code is not None:
-            return self._bind_code(code, step.values)
-        self.computes_arrays = True
-        inputs = self._arrays(step.inputs)
-        outputs = self._arrays(step.outputs)
-        stay = step.writes and not [
-            value for value in step.values if self._home(value.storage) is None
-        ]
-        return call_of(step, compute, inputs, outputs, stay=stay)
-
-    def _bind_tail(self, step: TailStep) -> Call:
-        self.computes_arrays = True
-        compute = step.start(self._context)
-        return tail_of(step, compute, self._arrays(step.inputs), self.tail_outputs)
-
-    def _arrays(self, values: Sequence[Value]) -> list[Array]:
-        """NumPy views of the values, kept up to date when an input or output moves."""
-        arrays: list[Array] = []
-        for position, value in enumerate(values):
-            home = self._home(value.storage)
-            arrays.append(np.empty(0) if home is None else view_of(value, home))
-            if home is None:
-
-                def update(data: Array, position: int = position, value: Value = value) -> None:
-                    arrays[position] = view_of(value, data)
-
-                self._place(value.storage.root).views.append(update)
-        return arrays
-
-    def _home(self, storage: Storage) -> Array | None:
-        """The bytes of a storage, or None while the caller has yet to provide them."""
-        storage = storage.root
-        key = id(storage)
-        if key not in self._homes:
-            if storage.kind is Kind.ARENA:
-                start = storage.offset_bytes
-                self._homes[key] = self._arena[start : start + storage.size_bytes]
-            elif storage.kind is Kind.KEPT:
-                self._homes[key] = self._allocated(storage.size_bytes)
-            elif storage.array is not None:
-                array = storage.array
-                self._homes[key] = (
-                    array if array.dtype.hasobject else array.reshape(-1).view(np.uint8)
-                )
-            else:
-                return None
-        return self._homes[key]
-
-    def _allocated(self, size_bytes: int) -> Array:
-        """Memory of the plan's own."""
-        self.held_bytes += size_bytes
-        return self._context.compiled.memory.allocated(
-            size_bytes, "what depends on sizes alone", lambda: aligned(max(size_bytes, 1))
-        )
-
-    def _place(self, storage: Storage) -> MovingPlace:
-        places = self._outputs if storage.kind is Kind.OUTPUT else self._inputs
-        place = places.get(storage.index)
-        if place is None:
-            place = places[storage.index] = MovingPlace(self._memories)
-        return place

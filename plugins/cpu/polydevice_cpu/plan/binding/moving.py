@@ -15,7 +15,7 @@ from polydevice_cpu.plan.value import Value
 class MovingPlace:
     """An input or output whose memory the caller provides, and what must follow when it moves."""
 
-    __slots__ = ("_of_plan", "address", "addresses", "memories", "views")
+    __slots__ = ("_of_plan", "address", "addresses", "memories", "tables", "views")
 
     def __init__(self, of_plan: Memories) -> None:
         """Begin with nothing that follows; `of_plan` has the memory objects."""
@@ -23,6 +23,7 @@ class MovingPlace:
         self.address = -1
         self.memories: list[tuple[int, int]] = []
         self.addresses: list[tuple[list[int] | array[int], int, int]] = []
+        self.tables: list[tuple[Array, Array, Array]] = []
         self.views: list[Callable[[Array], None]] = []
 
     def move(self, array: Array) -> None:
@@ -39,6 +40,8 @@ class MovingPlace:
             self._of_plan.point(memory, address + offset)
         for addresses, position, offset in self.addresses:
             addresses[position] = address + offset
+        for table, places, offsets in self.tables:
+            table[places] = offsets + address
         if self.views:
             data = array.reshape(-1).view(np.uint8)
             for update in self.views:

@@ -16,7 +16,7 @@ MOST = 256
 own, and some whose weights are gone."""
 
 
-class _Call(NamedTuple):
+class StripCall(NamedTuple):
     """What executes a piece, and the memory objects that are moved for it.
 
     Attributes:
@@ -35,7 +35,7 @@ class StripCalls:
 
     def __init__(self) -> None:
         """Begin with none."""
-        self._made: WeakKeyDictionary[Piece, dict[Hashable, _Call]] = WeakKeyDictionary()
+        self._made: WeakKeyDictionary[Piece, dict[Hashable, StripCall]] = WeakKeyDictionary()
 
     def calls(
         self,
@@ -43,7 +43,7 @@ class StripCalls:
         constants: Sequence[int],
         whole: Sequence[tuple[int, Descriptor]],
         scratchpad: int,
-    ) -> tuple[_Call, ...]:
+    ) -> tuple[StripCall, ...]:
         """Return the calls of pieces.
 
         Args:
@@ -54,7 +54,7 @@ class StripCalls:
             scratchpad: the address of what they may write besides, if they need any.
         """
         key = (*constants, scratchpad, *[(index, layout.key) for index, layout in whole])
-        found: list[_Call] = []
+        found: list[StripCall] = []
         for piece in pieces:
             known = self._made.get(piece)
             if known is None:
@@ -75,7 +75,7 @@ def _prepared(
     constants: Sequence[int],
     whole: Sequence[tuple[int, Descriptor]],
     scratchpad: int,
-) -> _Call:
+) -> StripCall:
     memories, primitive, moved = Memories(), piece.primitive, []
     handles = list(constants)
     for index, layout in (*piece.layouts.items(), *whole):
@@ -83,10 +83,10 @@ def _prepared(
         handles += index, moved[-1]
     if primitive.scratchpad_bytes:
         handles += Arg.SCRATCHPAD, memories.at(primitive.scratchpad, scratchpad)
-    return _Call(primitive.call(handles, memories), moved)
+    return StripCall(primitive.call(handles, memories), moved)
 
 
-def run_strips(strips: Strips, calls: Sequence[_Call], addresses: Sequence[int]) -> int:
+def run_strips(strips: Strips, calls: Sequence[StripCall], addresses: Sequence[int]) -> int:
     """Run the calls of strips one after the other; return a status, 0 for success.
 
     Args:

@@ -10,7 +10,7 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.locks import Lock
 from polydevice.memory_budget import MemoryBudget
-from polydevice.symbolic_size import settled
+from polydevice.symbolic_trace import settled
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg

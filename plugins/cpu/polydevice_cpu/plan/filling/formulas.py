@@ -23,11 +23,11 @@ from polydevice_cpu.plan.filling.by_machine.suitable_windows import (
     stays_by_machine,
 )
 from polydevice_cpu.plan.filling.by_machine.windows import WindowsByMachine
-from polydevice_cpu.plan.filling.by_numpy import ByNumPy, by_numpy
 from polydevice_cpu.plan.filling.captured import serves_all_sizes
-from polydevice_cpu.plan.filling.means import may_be_a_mean
 from polydevice_cpu.plan.filling.needs import Known
 from polydevice_cpu.plan.filling.strips import StripCutter, treats_positions_alike
+from polydevice_cpu.plan.filling.with_numpy.choices import ByNumPy, by_numpy
+from polydevice_cpu.plan.filling.with_numpy.means import may_be_a_mean
 from polydevice_cpu.plan.plan import PlanParts
 from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step
 from polydevice_cpu.plan.value import Kind, Storage, UnpackedValue, Value

@@ -11,6 +11,9 @@ from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.descriptor import SymbolicDescriptor
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
 
+Numbers = Any
+"""Sizes by their places: all of them, or a mapping of some."""
+
 
 class Known:
     """The primitives that a template's latest plans use, for as long as they do.
@@ -27,10 +30,10 @@ class Known:
             varying: which of them are formulas.
         """
         self._places, self._varying = places, varying
-        self._needed: dict[int, Callable[[list[Any]], Any]] = {}
+        self._needed: dict[int, Callable[[Numbers], Any]] = {}
         self._made: dict[int, tuple[Any, ref[Primitive]]] = {}
 
-    def get(self, given: SymbolicPrimitive, numbers: list[Any]) -> Primitive | None:
+    def get(self, given: SymbolicPrimitive, numbers: Numbers) -> Primitive | None:
         """Return the primitive for these sizes, if the latest plan that has it was for the same.
 
         Args:
@@ -42,11 +45,11 @@ class Known:
             return None
         return known[1]()
 
-    def keep(self, given: SymbolicPrimitive, numbers: list[Any], made: Primitive) -> None:
+    def keep(self, given: SymbolicPrimitive, numbers: Numbers, made: Primitive) -> None:
         """Remember a primitive that was made."""
         self._made[self._places[id(given)]] = self._sizes(given, numbers), ref(made)
 
-    def _sizes(self, given: SymbolicPrimitive, numbers: list[Any]) -> Any:
+    def _sizes(self, given: SymbolicPrimitive, numbers: Numbers) -> Any:
         """The sizes that decide what becomes of a primitive, and may change."""
         place = self._places[id(given)]
         needed = self._needed.get(place)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 from weakref import WeakValueDictionary
 
 from polydevice.symbolic_size import Number, is_symbolic, number_of
@@ -18,11 +18,15 @@ from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.descriptor import (
     Descriptor,
     SymbolicDescriptor,
-    channels_last_strides,
-    row_major,
-    same_steps,
 )
 from polydevice_cpu.onednn.primitive import Argument, Primitive, SymbolicPrimitive, built
+from polydevice_cpu.plan.filling.apart import (
+    are_in_row,
+    dense,
+    sizes_apart,
+    strides_apart,
+    unasked_strides_apart,
+)
 from polydevice_cpu.plan.filling.parts import (
     BYTES,
     LEAST,
@@ -118,6 +122,20 @@ def _are_for_all(given: SymbolicPrimitive, arguments: Sequence[Argument]) -> boo
     )
 
 
+class StripCut(NamedTuple):
+    """How a primitive is cut into strips.
+
+    Attributes:
+        key: what strips of other sizes have in common with its own.
+        positions: how many there are.
+        twice: how many may be computed twice in any case.
+    """
+
+    key: _Key
+    positions: int
+    twice: int
+
+
 class StripCutter:
     """Makes primitives for strips of a template's steps; for one thread at a time.
 
@@ -160,26 +178,40 @@ class StripCutter:
             sizes: returns the numbers of a layout (shape and strides), a primitive, a claim or a
                 form.
         """
+        cut = self.cut(given, place, sizes)
+        return None if cut is None else self.strips(cut, sizes)
+
+    def cut(self, given: SymbolicPrimitive, place: int, sizes: _Sizes) -> StripCut | None:
+        """Return how a primitive is cut; None where it is not. See `of`."""
         form = self._forms[place]
         if form.apart is not None:
             positions, apart = sizes(form)
             if positions > 1 and not apart:
-                return self._strips((place, form.axis, form.all_wide), sizes, positions)
+                return self._cut((place, form.axis, form.all_wide), sizes, positions)
         if form.windows and sizes(given)[_GEOMETRY] != form.windows:
             return None
         for axis in form.axes:
             wide = form.wide(axis, sizes)
             if wide is not None:
-                positions = math.prod(_positions(sizes(form.result)[0], axis))
-                return self._strips((place, axis, wide), sizes, positions)
+                positions = math.prod(sizes_apart(sizes(form.result)[0], axis))
+                return self._cut((place, axis, wide), sizes, positions)
         return None
 
-    def _strips(self, key: _Key, sizes: _Sizes, positions: int) -> Strips | None:
-        """Strips for which the weights are packed alike."""
+    def _cut(self, key: _Key, sizes: _Sizes, positions: int) -> StripCut:
         form, axis = self._forms[key[0]], key[1]
-        may_repeat = not form.sums and key[0] not in self._in_place
-        least = LEAST if may_repeat else 1
         twice = form.twice or TWICE_ELEMENTS // (1 if axis is None else sizes(form.result)[0][axis])
+        return StripCut(key, positions, twice)
+
+    def strips(self, cut: StripCut, sizes: _Sizes | None = None) -> Strips | None:
+        """Return strips for which the weights are packed alike; None where it is no strips.
+
+        Args:
+            cut: how a primitive is cut.
+            sizes: see `of`; None where nothing is to be made that is not there.
+        """
+        key, positions, twice = cut
+        may_repeat = not self._forms[key[0]].sums and key[0] not in self._in_place
+        least = LEAST if may_repeat else 1
         made = self._made.get(key)
         if made is None:
             made = self._made[key] = WeakValueDictionary()
@@ -206,11 +238,11 @@ class StripCutter:
         self,
         key: _Key,
         known: WeakValueDictionary[int, Piece],
-        sizes: _Sizes,
+        sizes: _Sizes | None,
         length: int,
     ) -> Piece | None:
         place = *key, length
-        if place in self._refused:
+        if place in self._refused or sizes is None:
             return None
         made = _Cut(self._forms[key[0]], *key[1:], sizes).made(length, self._relied_on)
         if made is None:
@@ -307,10 +339,10 @@ class StripForm:
 
     def _apart_from(self, axis: int | None) -> tuple[Number, Number] | None:
         apart, are_wide = 0, []
-        positions = _positions(self.result.shape, axis)
+        positions = sizes_apart(self.result.shape, axis)
         are_many = math.prod(map(number_of, positions)) > 1
         for layout, is_open, may_be_cut in self._cuttable[axis]:
-            own = _positions(layout.shape, axis)
+            own = sizes_apart(layout.shape, axis)
             is_wide = is_open and not (are_many and math.prod(map(number_of, own)) == 1)
             are_wide.append(is_wide)
             if not is_wide:
@@ -322,7 +354,7 @@ class StripForm:
             if not may_be_cut:
                 return None
             assert layout.strides is not None
-            wanted = *positions, *_behind_each_other(layout.shape, axis)
+            wanted = *positions, *unasked_strides_apart(layout.shape, axis)
             for one, other in zip((*own, *layout.strides), wanted, strict=True):
                 apart |= 0 if one is other else one ^ other
         self.all_wide = tuple(are_wide)
@@ -335,64 +367,22 @@ class StripForm:
             None where one has neither, or its positions do not follow each other in memory.
         """
         whole, steps = sizes(self.result)
-        positions = _positions(whole, axis)
-        plain = _dense(whole, steps) if axis is None else None
+        positions = sizes_apart(whole, axis)
+        plain = dense(whole, steps) if axis is None else None
         found = []
         for layout, is_open, may_be_cut in self._cuttable[axis]:
             shape, strides = sizes(layout) if is_open else (layout.shape, layout.strides)
-            own = _positions(shape, axis)
+            own = sizes_apart(shape, axis)
             are_many = math.prod(own) != 1
             if are_many and not (
                 may_be_cut
                 and strides is not None
                 and own == positions
-                and _are_in_row(shape, strides, plain or _lie(shape, axis))
+                and are_in_row(shape, strides, plain or strides_apart(shape, axis))
             ):
                 return None
             found.append(are_many)
         return tuple(found)
-
-
-def _positions(shape: Shape, axis: int | None) -> Shape:
-    """The sizes of the axes of positions."""
-    return shape if axis is None else (*shape[:axis], *shape[axis + 1 :])
-
-
-def _are_in_row(shape: Shape, strides: Shape, wanted: Shape) -> bool:
-    """Whether elements lie where these strides would have them."""
-    return strides == wanted or same_steps(shape, strides, wanted)
-
-
-def _dense(shape: Shape, strides: Shape) -> Shape | None:
-    """The strides, if elements lie one behind the other, in whatever order of axes."""
-    step = 1
-    for wide, size in sorted(zip(strides, shape, strict=True)):
-        if size > 1:
-            if wide != step:
-                return None
-            step *= size
-    return strides
-
-
-def _lie(shape: Shape, axis: int | None) -> Shape:
-    """Strides with positions one behind the other."""
-    if len(shape) == 4 and axis == 1:  # as most are, which is told sooner
-        _, channels, high, wide = shape
-        return high * wide * channels, 1, wide * channels, channels
-    if axis is None or axis == len(shape) - 1:
-        return row_major(shape)
-    return channels_last_strides(shape)
-
-
-def _behind_each_other(shape: Shape, axis: int | None) -> Shape:
-    """What `_lie` returns, without asking whether sizes are 1."""
-    last = len(shape) - 1 if axis is None else axis
-    order = [last, *(each for each in reversed(range(len(shape))) if each != last)]
-    strides, step = {}, 1
-    for each in order:
-        strides[each] = step
-        step *= shape[each]
-    return tuple(strides[each] for each in range(len(shape)))
 
 
 class _Cut:
@@ -441,7 +431,7 @@ class _Cut:
 
     def shape(self, shape: Shape, length: int) -> Shape:
         """Sizes of numbers with so many positions, where they have all."""
-        if math.prod(_positions(shape, self._axis)) == 1:
+        if math.prod(sizes_apart(shape, self._axis)) == 1:
             return shape
         made, last = [1] * len(shape), len(shape) - 1
         if self._axis is not None:
@@ -455,7 +445,7 @@ class _Cut:
         if not isinstance(layout, SymbolicDescriptor):
             return layout
         shape = self.shape(self._sizes(layout)[0], length)
-        return Descriptor.strided(shape, _lie(shape, self._axis), layout.data_type)
+        return Descriptor.strided(shape, strides_apart(shape, self._axis), layout.data_type)
 
     def created(self, like: Primitive, length: int) -> Primitive | None:
         """What oneDNN has for so many positions."""

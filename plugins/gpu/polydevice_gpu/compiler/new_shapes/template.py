@@ -7,14 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from polydevice.runtime.templates import Fit
-from polydevice.symbolic_size import (
-    Number,
-    SymbolicSize,
-    Trace,
-    is_formula,
-    is_symbolic,
-    mentions_sizes,
-)
+from polydevice.symbolic_size import Number, SymbolicSize, is_formula, is_symbolic, mentions_sizes
+from polydevice.symbolic_trace import Trace
 from polydevice_gpu.compiler.new_shapes.filling import FilledContents, Filling, values_of
 from polydevice_gpu.graph import GpuGraph, GpuNode, Memory, Value
 from polydevice_gpu.kernels.launch import Argument, Computed, Local, Scratch

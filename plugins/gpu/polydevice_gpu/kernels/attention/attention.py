@@ -16,7 +16,7 @@ from polydevice.dtype import ElementType
 from polydevice.ops.attention import ScaledDotProductAttention
 from polydevice.ops.op import Op
 from polydevice.shape import happen_to_be_equal
-from polydevice.symbolic_size import gains
+from polydevice.symbolic_trace import gains
 from polydevice_gpu.graph import GpuNode, Value
 from polydevice_gpu.kernels.convolution.convolution import vector_lanes
 from polydevice_gpu.kernels.kernel import Kernel, Mode, SingleLaunch, kernel

@@ -6,7 +6,8 @@ import math
 
 from polydevice.dataclass import dataclass
 from polydevice.shape import all_happen_to_be_equal, is_one
-from polydevice.symbolic_size import gains, number_of
+from polydevice.symbolic_size import number_of
+from polydevice.symbolic_trace import gains
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.launch import Launch

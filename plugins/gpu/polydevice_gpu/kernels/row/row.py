@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from polydevice.dataclass import dataclass
 from polydevice.dtype import ElementType
-from polydevice.symbolic_size import gains
+from polydevice.symbolic_trace import gains
 from polydevice_gpu.graph import GpuNode, Value
 from polydevice_gpu.kernels.kernel import Kernel, Mode
 from polydevice_gpu.kernels.launch import Launch, Scratch

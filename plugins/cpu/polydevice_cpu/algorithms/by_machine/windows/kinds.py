@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from polydevice.symbolic_size import decided
+
 _Kind = tuple[int, int, int, int]
 NUMBERS = 4
 """Numbers of a kind."""
@@ -82,7 +84,8 @@ def kinds_of(count: int, size: int, taps: int, step: int, left_out: int, pad: in
     """
     reach = (taps - 1) * (left_out + 1) + 1
     if size >= reach:  # or a window reaches over both ends
-        ends = _ends(taps, step, left_out, pad, (count - 1) * step - pad + reach - size)
+        over = decided((count - 1) * step - pad + reach - size)
+        ends = _ends(taps, step, left_out, pad, over)
         if ends is not None:
             first, last, before, behind, elements = ends
             middle = count - before - behind

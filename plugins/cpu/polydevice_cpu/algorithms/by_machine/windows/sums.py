@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
+from polydevice.symbolic_trace import current_trace
 from polydevice_cpu.algorithms.by_machine.code import PARTS, Code, Told
 from polydevice_cpu.algorithms.by_machine.windows.kernel import kernel
 from polydevice_cpu.algorithms.by_machine.windows.kinds import NUMBERS, Kinds, kinds_of
@@ -391,7 +392,7 @@ def code_of(
         return code_of_all([(made, given, constants)], threads)
     cover, first, before, behind, rows, columns, _, at = given
     key = made, cover, rows.size, columns.size
-    known = constants.codes.get(key)
+    known = None if current_trace() is not None else constants.codes.get(key)
     if known is None:
         told = told_of(made, given, constants)
         if told is None:
@@ -399,6 +400,8 @@ def code_of(
         if len(constants.codes) >= MOST_CODES:
             constants.codes.clear()
         made_first = Code.of(told)
+        if current_trace() is not None:  # of formulas, which serve no other
+            return made_first._replace(kept=constants)
         constants.codes[key] = _Made(made_first, first, at)
         return made_first._replace(kept=constants)
     numbers, starts, pointers, size, *_ = known.code

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from polydevice.symbolic_size import is_within
 from polydevice_cpu.algorithms.by_machine.code import PARTS, Code, Told, may_share
 from polydevice_cpu.algorithms.by_machine.matrices import Seen, products
 from polydevice_cpu.algorithms.by_machine.matrix_code import LONGEST, Function
@@ -92,7 +93,7 @@ def _product(given: SymbolicPrimitive) -> ProductByMachine | None:
     def told(sizes: _Sizes) -> Sequence[Told] | None:
         seen = [_seen(each, sizes) for each in sides]
         multiplied = math.prod(seen[2].shape) * seen[0].shape[3]
-        if multiplied > threads * MOST_PRODUCTS:
+        if not is_within(multiplied, threads * MOST_PRODUCTS):
             return None
         parts = threads * PARTS if threads > 1 and multiplied >= FEW_PRODUCTS else 1
         functions = [

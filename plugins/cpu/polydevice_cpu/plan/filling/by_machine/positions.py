@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from polydevice.dtype import Array
-from polydevice.symbolic_size import is_symbolic
-from polydevice_cpu.algorithms.by_machine.code import Code, may_share
+from polydevice.symbolic_size import is_symbolic, is_within
+from polydevice_cpu.algorithms.by_machine.code import Code, may_share, told_numbers
 from polydevice_cpu.algorithms.by_machine.windows.sums import (
     FEW_NS,
     POSITIONS_AT,
@@ -145,12 +145,12 @@ class PositionsByMachine:
         if ready is None:
             return None
         steps, threads = positions * ready.steps, ready.threads
-        if steps * MORE_NS > threads * MOST_US * 1e3:
+        if not is_within(steps * MORE_NS, threads * MOST_US * 1e3):
             return None
         if threads > 1 and steps * STEP_NS >= FEW_NS:
             return _shared(ready, positions)
         told, starts, pointers, size, kept, _ = ready.code
-        told = told[:]
+        told = told_numbers(told)
         for place in ready.places:
             told[place] = positions
         return Code(told, starts, pointers, size, kept)

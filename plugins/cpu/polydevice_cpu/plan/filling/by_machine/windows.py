@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from polydevice.dtype import Array
-from polydevice.symbolic_size import Number, is_symbolic
+from polydevice.symbolic_size import Number, is_symbolic, is_within
 from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.algorithms.by_machine.windows.sums import (
     Constants,
@@ -213,7 +213,8 @@ class WindowsByMachine:
             told = self._asked(given, place, sides, sizes, form)
         if told is None:
             return None
-        if not form.stays and taken_us(told, MORE_NS.get(code, 0.0)) > threads * MOST_US[code]:
+        takes_us = 0.0 if form.stays else taken_us(told, MORE_NS.get(code, 0.0))
+        if not is_within(takes_us, threads * MOST_US[code]):
             return None
         return code_of(form.functions, told, form.constants, threads)
 
@@ -266,7 +267,7 @@ class WindowsByMachine:
         windows = _windows(window, (steps, gaps, pads), is_depthwise=True)
         told = self._told(place, sides, windows, sizes)
         threads = given.threads
-        if told is None or taken_us(told) > threads * MOST_POOLS_US:
+        if told is None or not is_within(taken_us(told), threads * MOST_POOLS_US):
             return None
         if is_max:
             return code_of(_of_pools(Terms.LARGEST), told, _LARGEST, threads)
@@ -289,7 +290,7 @@ def _product(sides: tuple[Value, Value], form: _Form, threads: int) -> Code | No
         return None
     rows, _, positions, _ = sides[0].shape
     told = of_rows(rows, form.window, positions)
-    if taken_us(told, MORE_NS[PRODUCT]) > threads * MOST_US[PRODUCT]:
+    if not is_within(taken_us(told, MORE_NS[PRODUCT]), threads * MOST_US[PRODUCT]):
         return None
     return code_of(form.functions, told, form.constants, threads)
 

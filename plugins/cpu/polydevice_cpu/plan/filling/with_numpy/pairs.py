@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from polydevice.dtype import Array
+from polydevice.symbolic_size import is_within
 from polydevice_cpu.onednn.constants import Algorithm
 from polydevice_cpu.plan.step import Compute
 from polydevice_cpu.plan.value import Value
@@ -31,7 +32,7 @@ def pairing(
 ) -> Compute | None:
     """Return what computes one of `FUNCTIONS` of f32; None where that takes long."""
     run = _run(first, second, target)
-    if target.elements * (_ELEMENT_NS + _RUN_NS / run) * threads > MOST_NS:
+    if not is_within(target.elements * (_ELEMENT_NS + _RUN_NS / run) * threads, MOST_NS):
         return None
     return partial(_pair, FUNCTIONS[Algorithm(algorithm)])
 

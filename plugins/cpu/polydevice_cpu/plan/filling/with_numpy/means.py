@@ -11,6 +11,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from polydevice.dtype import Array
+from polydevice.symbolic_size import is_within
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Algorithm, DataType
 from polydevice_cpu.onednn.descriptor import (
@@ -62,7 +63,7 @@ def is_a_mean(sizes: tuple[Any, ...], shape: tuple[int, ...], strides: tuple[int
         sizes[_KERNEL] == shape[2:]
         and all(step == none for step in sizes[_STEPS])
         and shape[1] > 1  # or NumPy sums in another order
-        and positions * _POSITION_NS + math.prod(shape) * _ELEMENT_NS <= MOST_NS
+        and is_within(positions * _POSITION_NS + math.prod(shape) * _ELEMENT_NS, MOST_NS)
         and same_steps(shape, strides, channels_last_strides(shape))
     )
 

@@ -15,8 +15,8 @@ from polydevice_cpu.onednn.descriptor import (
     same_steps,
 )
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
-from polydevice_cpu.plan.filling.copies import copying, joining, repeating
-from polydevice_cpu.plan.filling.pairs import FUNCTIONS, pairing
+from polydevice_cpu.plan.filling.with_numpy.copies import copying, joining, repeating
+from polydevice_cpu.plan.filling.with_numpy.pairs import FUNCTIONS, pairing
 from polydevice_cpu.plan.step import Compute
 from polydevice_cpu.plan.value import Value
 

@@ -10,6 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from polydevice.dtype import Array
+from polydevice.symbolic_size import is_symbolic, is_within
 from polydevice_cpu.onednn.descriptor import channels_last_strides, same_steps
 from polydevice_cpu.plan.step import Compute
 from polydevice_cpu.plan.value import Value
@@ -50,13 +51,13 @@ def copying(source: Value, target: Value, threads: int = 1) -> Compute | None:
     if shape[along] >= ROW or math.prod(shape) == shape[along]:
         each_ns, compute = _FAST_NS, _copy
     elif any(n >= ROW and step == 1 for n, step in zip(shape, steps, strict=True)):
-        if math.prod(shape) * _FAST_NS * threads > MOST_ALONG_NS:
+        if not is_within(math.prod(shape) * _FAST_NS * threads, MOST_ALONG_NS):
             return None
         axes = [d for d, n in enumerate(shape) if n > 1 and d != along]
         return _by_parts(partial(_copy_along, along), axes, target)
     else:
         each_ns, compute = _SLOW_NS, _copy
-    return compute if math.prod(shape) * each_ns * threads <= MOST_NS else None
+    return compute if is_within(math.prod(shape) * each_ns * threads, MOST_NS) else None
 
 
 def _by_parts(compute: Compute, axes: Sequence[int], target: Value) -> Compute:
@@ -65,7 +66,9 @@ def _by_parts(compute: Compute, axes: Sequence[int], target: Value) -> Compute:
     axis = max(axes, key=target.strides.__getitem__, default=0)
     parts = -(-target.elements * target.dtype.itemsize // AT_ONCE_BYTES)
     count = -(-target.shape[axis] // parts)
-    return compute if parts == 1 else partial(_compute_parts, compute, axis, count)
+    if not is_symbolic(parts) and parts == 1:  # a formula serves any number of parts
+        return compute
+    return partial(_compute_parts, compute, axis, count)
 
 
 def _compute_parts(compute: Compute, axis: int, count: int, *arrays: Array) -> tuple[()]:
@@ -93,7 +96,8 @@ def joining(axis: int, parts: Sequence[Value], target: Value, threads: int = 1) 
     places = target.strides
     assert places is not None
     axes = [d for d, step in enumerate(places) if step > places[axis] and target.shape[d] > 1]
-    if math.prod(target.shape[d] for d in axes) * len(parts) * threads > MOST_JOINED:
+    joined = math.prod(target.shape[d] for d in axes) * len(parts) * threads
+    if not is_within(joined, MOST_JOINED):
         return None
     ends = [0]
     for part in parts:
@@ -121,7 +125,7 @@ def repeating(source: Value, target: Value, threads: int = 1) -> Compute | None:
     sizes = list(zip(source.shape[2:], target.shape[2:], strict=True))
     if any(many % few for few, many in sizes) or source.shape[1] < ROW:
         return None
-    if target.elements * threads > MOST_REPEATED * source.shape[1]:
+    if not is_within(target.elements * threads, MOST_REPEATED * source.shape[1]):
         return None
     split = (*source.shape[:2], *(n for few, many in sizes for n in (few, many // few)))
     alone = (*source.shape[:2], *(n for few, _ in sizes for n in (few, 1)))

@@ -1,0 +1,267 @@
+"""Traces: what is done with symbolic sizes while something is made of them.
+
+`Trace.formulas` says for other sizes what would have come out, or nothing if a guard does not hold,
+so that a decision would have been another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, TypeVar
+
+from polydevice.dataclass import dataclass
+from polydevice.symbolic_formulas import Formulas
+from polydevice.symbolic_operators import CALLED
+from polydevice.symbolic_size import (
+    Number,
+    SymbolicSize,
+    UntraceableError,
+    is_symbolic,
+    mentions_sizes,
+    named,
+    names_in,
+    number_of,
+    written,
+)
+
+T = TypeVar("T")
+
+_COMPUTED = re.compile(r"t\d+ = ")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What becomes of a choice for other sizes.
+
+    Attributes:
+        other: says what would be chosen of what takes a thing's place; empty for the same.
+        is_possible: whether the choice as it was made is right there all the same.
+        about: the thing.
+    """
+
+    other: Callable[[Any], str]
+    is_possible: Callable[[Any], bool]
+    about: Any
+
+
+class Trace:
+    """What is done with sizes while something is made of them.
+
+    Attributes:
+        is_live: whether it still takes notes; afterwards the sizes are plain numbers.
+        is_attempt: whether an `attempt` is made.
+        steps: lines of a function of the sizes, in their order.
+        asked: number of a choice → how to find out whether it stays the same.
+    """
+
+    def __init__(self, pause: Callable[[], None] | None = None) -> None:
+        """Begin with nothing noted.
+
+        Args:
+            pause: called at every note, so that other threads get on while much is noted.
+        """
+        self.is_live = True
+        self.steps: list[str] = []
+        self.asked: dict[int, Asked] = {}
+        self._pause = pause
+        self._known: dict[tuple[object, ...], SymbolicSize] = {}
+        self._guards: set[str] = set()
+        self._named: dict[str, SymbolicSize] = {}
+        self._inputs: list[SymbolicSize] = []
+        self._made = 0
+        self._choices: dict[str, int] = {}
+        self._functions: dict[str, tuple[Callable[..., object], object]] = {}
+        self.is_attempt = False
+
+    def input(self, value: int) -> SymbolicSize:
+        """Return a size from which others are computed."""
+        made = self._named[f"s{len(self._inputs)}"] = SymbolicSize(
+            self, f"s{len(self._inputs)}", value
+        )
+        self._inputs.append(made)
+        return made
+
+    def known(self, name: str) -> Number:
+        """Return the number that the size of a name has; what is made with it serves no other."""
+        return self._named[name].known()
+
+    @contextlib.contextmanager
+    def silent(self) -> Iterator[None]:
+        """Take no notes in the block, of which nothing is used for other sizes."""
+        self.is_live, before = False, self.is_live
+        try:
+            yield
+        finally:
+            self.is_live = before
+
+    def named_in(self, text: str) -> list[SymbolicSize]:
+        """Return the sizes that a text names."""
+        return [self._named[name] for name in names_in(text)]
+
+    def computed(self, key: tuple[object, ...], text: str, value: Number) -> Number:
+        """Return what a formula gives; one that was noted before is computed once."""
+        known = self._known.get(key)
+        if known is None:
+            self._made += 1
+            known = self._known[key] = SymbolicSize(self, f"t{self._made}", value)
+            self._named[known.name] = known
+            self.steps.append(f"{known.name} = {text}")
+            if self._pause is not None:
+                self._pause()
+        return known
+
+    @contextlib.contextmanager
+    def choice(self) -> Iterator[list[int]]:
+        """Note a choice among ways that all are right, by a model of costs, say.
+
+        Where a guard in it does not hold, the choice may still be the same: `formulas` then tells
+        its number, which is in the list once the block has ended. Choices by equal formulas have
+        one. What is computed in the block may be used outside of it.
+        """
+        around = self.steps, self._guards
+        self.steps, self._guards = [], set(self._guards)
+        number: list[int] = []
+        try:
+            yield number
+        finally:
+            own = self.steps
+            self.steps, self._guards = around
+        self.steps += [line for line in own if _COMPUTED.match(line)]
+        guards = [line for line in own if not _COMPUTED.match(line)]
+        if not guards:
+            return  # it does not depend on sizes
+        text = "\n".join(guards)
+        known = self._choices.get(text)
+        if known is None:
+            known = self._choices[text] = len(self._choices)
+            broken = f"others.append({known}); break"
+            lines = [line.replace("return None", broken) for line in guards]
+            self.steps += ["while chooses:", *(f" {line}" for line in lines), " break"]
+        number.append(known)
+
+    def attempt(self, make: Callable[[], T]) -> tuple[T | None, int | None]:
+        """Return what is made with formulas; None where it is for these sizes alone.
+
+        Whether it is right for other sizes is a choice, see `choice`; its number is returned as
+        well, None where it is right for all. What was computed may be used outside of it.
+        """
+        made, before = None, self.is_attempt
+        with self.choice() as number:
+            self.is_attempt = True
+            with contextlib.suppress(UntraceableError):
+                made = make()
+            self.is_attempt = before
+            if made is None:
+                self.steps = list(filter(_COMPUTED.match, self.steps))
+        return made, number[0] if number else None
+
+    def pin(self, size: SymbolicSize) -> None:
+        """Note that something is made with the number that a size has.
+
+        Raises:
+            UntraceableError: in an `attempt`.
+        """
+        if self.is_attempt:
+            raise UntraceableError(f"something is for {size.value} alone")
+        self.guard(f"{size.name} == {size.value!r}", True)
+
+    def called(self, name: str, *arguments: Number) -> Number:
+        """Return what one of the functions that formulas call gives of numbers or sizes."""
+        value = CALLED[name](*map(number_of, arguments))
+        if not any(map(is_symbolic, arguments)):
+            return value
+        texts = [named(each, {}, {}) for each in arguments]
+        return self.computed((name, *texts), f"{name}({', '.join(texts)})", value)
+
+    def ask(self, number: int, asked: Asked) -> None:
+        """Note how to find out what becomes of a choice."""
+        self.asked.setdefault(number, asked)
+
+    def guard(self, text: str, holds: bool) -> None:
+        """Note what was found to hold, or not to."""
+        line = f"if not ({text}): return None" if holds else f"if {text}: return None"
+        if line not in self._guards:
+            self._guards.add(line)
+            self.steps.append(line)
+
+    def outcome(self, function: Callable[..., T], sizes: Sequence[Number]) -> T:
+        """Return what a function that no formula tells makes of sizes; it guards all that follows.
+
+        For other sizes it is asked again, and has to answer something equal.
+        """
+        found = function(*map(number_of, sizes))
+        if self.is_live:
+            name = f"f{len(self._functions)}"
+            self._functions[name] = function, found
+            arguments = ", ".join(named(size, {}, {}) for size in sizes)
+            self.steps.append(f"if {name}({arguments}) != {name}_answer: return None")
+        return found
+
+    def formulas(self, wanted: Sequence[object]) -> Formulas:
+        """Take no more notes; return the function from sizes to what is wanted of them.
+
+        Args:
+            wanted: sizes, and tuples, lists, slices and partial functions of sizes; or anything
+                else, which stays as it is.
+        """
+        self.is_live = False
+        tuples: dict[str, str] = {}  # text → name: what is alike is made once
+        others: dict[str, object] = {}
+        results = ", ".join(named(each, tuples, others) for each in wanted)
+        names = "".join(f"{item.name}, " for item in self._inputs)
+        lines = ["def formulas(sizes):", *([f"{names} = sizes"] if names else []), "others = []"]
+        lines += [*self.steps, *(f"{name} = {text}" for text, name in tuples.items())]
+        lines.append(f"return [{results}], others")
+        for notes in (self.steps, self._known, self._guards, self._named, self._choices):
+            notes.clear()  # they take more than what was made
+        scope: dict[str, Any] = {**CALLED, **others, "chooses": True, "partial": partial}
+        for name, (function, answer) in self._functions.items():
+            scope[name], scope[f"{name}_answer"] = function, answer
+        exec(compile("\n ".join(lines), "<formulas>", "exec"), scope)  # noqa: S102 - our own text
+        outcomes = {name: function for name, (function, _) in self._functions.items()}
+        return Formulas(scope.pop("formulas"), outcomes)
+
+
+_TRACE: ContextVar[Trace | None] = ContextVar("trace", default=None)
+
+
+def current_trace() -> Trace | None:
+    """Return the trace of what is going on in this thread; None where sizes are numbers."""
+    return _TRACE.get()
+
+
+@contextlib.contextmanager
+def tracing(pause: Callable[[], None] | None = None) -> Iterator[Trace]:
+    """Take notes of what is done with sizes until the end of the block; see `Trace` for `pause`."""
+    trace = Trace(pause)
+    token = _TRACE.set(trace)
+    try:
+        yield trace
+    finally:
+        trace.is_live = False
+        _TRACE.reset(token)
+
+
+def gains(condition: Callable[[], bool]) -> bool:
+    """Whether something holds that makes things faster, and is never needed.
+
+    What is made because it does not hold is right for all sizes, so that this is a choice.
+    """
+    trace = _TRACE.get()
+    if trace is None:
+        return condition()
+    with trace.choice() as number:
+        holds = condition()
+    for each in number:
+        trace.ask(each, Asked(lambda _: "what gains by sizes", lambda _: not holds, None))
+    return holds
+
+
+def settled(text: str) -> str:
+    """Return a text that decides something with the numbers of the sizes that it names."""
+    trace = _TRACE.get()
+    return text if trace is None or not mentions_sizes(text) else written(text, trace.known)

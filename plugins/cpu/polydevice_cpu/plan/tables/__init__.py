@@ -1,0 +1,1 @@
+"""Plans that are mostly one table, of numbers that machine code is told."""

@@ -1,0 +1,364 @@
+"""Making a `TableTemplate`: steps are filled in with symbolic sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from polydevice.processor.machine_code import CALL
+from polydevice.runtime.arena import Life, place_in_one
+from polydevice.symbolic_formulas import Formulas
+from polydevice.symbolic_size import UntraceableError, is_symbolic, largest, number_of
+from polydevice.symbolic_trace import Trace, tracing
+from polydevice_cpu.algorithms.by_machine.code import Code
+from polydevice_cpu.onednn.ahead import Ahead, ahead
+from polydevice_cpu.onednn.constants import Arg
+from polydevice_cpu.onednn.engine import ALIGNMENT_BYTES
+from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
+from polydevice_cpu.plan.filling.filled import Filled, UnfitError, may_be_kept
+from polydevice_cpu.plan.filling.parts import LEAST
+from polydevice_cpu.plan.filling.recipe import StepForm, ValueForm
+from polydevice_cpu.plan.plan import PlanParts
+from polydevice_cpu.plan.step import Compute, PrimitiveStep
+from polydevice_cpu.plan.tables.form import (
+    ARENA,
+    NOTHING,
+    TABLE,
+    ArrayForm,
+    Home,
+    StripForm,
+    TableForm,
+)
+from polydevice_cpu.plan.tables.template import Contents, TableTemplate
+from polydevice_cpu.plan.value import Kind, Value
+
+_WORDS = CALL.itemsize // 8
+
+
+def table_template(
+    formulas: Formulas,
+    contents: Contents,
+    parts: PlanParts,
+    sizes: Sequence[int],
+) -> TableTemplate | None:
+    """Return the table of a template for the class of some sizes; None where it is not worth it.
+
+    Args:
+        formulas: of the template.
+        contents: what its plans consist of.
+        parts: of the template.
+        sizes: of a plan that was filled in.
+    """
+    try:
+        with tracing() as trace:
+            numbers = formulas.traced(trace, [trace.input(size) for size in sizes])
+            if numbers is None:
+                return None
+            making = Making(trace, numbers, contents)
+            making.make(parts)
+    except UntraceableError:
+        return None
+    found = formulas(sizes)
+    if found is None or len(making.calls) + len(making.arrays) + len(making.strips) < len(
+        making.late
+    ):
+        return None
+    return making.template(parts, found[0])
+
+
+class _Traced(Filled):
+    """Steps that are filled in with symbolic sizes."""
+
+    def _primitive(self, given: Primitive) -> Primitive:
+        if isinstance(given, SymbolicPrimitive):
+            raise UntraceableError("oneDNN is asked for each size")
+        return given
+
+    def _made_value(self, form: ValueForm) -> Value:
+        if form.is_packed:
+            raise UntraceableError("a constant is packed for each size")
+        return super()._made_value(form)
+
+
+class _Recorded(list[Any]):
+    """Sizes of which it is noted which are asked for."""
+
+    def __init__(self, numbers: Sequence[Any]) -> None:
+        super().__init__(numbers)
+        self.asked: dict[int, None] = {}
+
+    def __getitem__(self, place: Any) -> Any:
+        self.asked[place] = None
+        return super().__getitem__(place)
+
+
+class Making:
+    """What is collected for a table, of one trace.
+
+    Attributes:
+        calls: step → its first call, and the one behind the last.
+        arrays: steps that NumPy computes.
+        late: numbers of the other steps.
+    """
+
+    def __init__(self, trace: Trace, numbers: list[Any], contents: Contents) -> None:
+        self._trace, self._contents = trace, contents
+        self._recipe = contents[1]
+        self._filled = _Traced(numbers, *contents, Ahead(), may_be_in_strips=True)
+        self._numbers = numbers
+        self._homes = [Home(Kind.CONSTANT), Home(Kind.CONSTANT), Home(Kind.ARENA)]
+        self._number_of_home: dict[tuple[Kind, int], int] = {}
+        self._heads: list[Any] = []
+        self._told: list[Any] = []
+        self._bases: list[int] = []
+        self._pointers: list[tuple[bool, int, int]] = []
+        self._alive: list[object] = []
+        self._offsets: dict[int, Any] = {}
+        self._kept: list[int] = []
+        self._once: frozenset[int] = frozenset()
+        self.calls: dict[int, tuple[int, int]] = {}
+        self.arrays: dict[int, tuple[ArrayForm, tuple[Compute, tuple[Any, ...]]]] = {}
+        self.strips: dict[int, tuple[StripForm, tuple[Any, ...]]] = {}
+        self.late: list[int] = []
+        self._doubts: dict[int, list[int]] = {}
+        self._arena_bytes: Any = 0
+
+    def make(self, parts: PlanParts) -> None:
+        """Fill in all steps that may be numbers.
+
+        Raises:
+            UntraceableError: what is no step is for these sizes alone.
+        """
+        recipe, filled = self._recipe, self._filled
+        kept = [filled.storage(number) for number in recipe.kept]
+        self._arena = recipe.arena
+        if may_be_kept(kept):
+            self._kept, self._once = recipe.kept, recipe.once
+            self._arena = [number for number in recipe.arena if number not in recipe.kept]
+        self._kept_bytes = tuple(storage.size_bytes for storage in kept) if self._kept else ()
+        self._place()
+        for number, form in enumerate(recipe.steps):
+            made = doubt = None
+            if number not in self._once:
+                made, doubt = self._trace.attempt(partial(self._step, number, form))
+            if made is None:
+                self.late.append(number)
+                continue
+            made()
+            if doubt is not None:
+                self._doubts.setdefault(doubt, []).append(number)
+        self._shapes = tuple(
+            filled.value(number).shape if form.place >= 0 else form.given.shape
+            for number in recipe.outputs
+            for form in (recipe.values[number],)
+        )
+
+    def _place(self) -> None:
+        """Place storages in the arena as for these sizes, above what lies below them then.
+
+        Of any sizes, two that live at the same time have places of their own so.
+        """
+        lives = [self._recipe.storages[number].given for number in self._arena]
+        sizes = [self._filled.storage(number).size_bytes for number in self._arena]
+        now = [
+            Life(life.first, life.last, number_of(size))
+            for life, size in zip(lives, sizes, strict=True)
+        ]
+        offsets, _ = place_in_one(now, ALIGNMENT_BYTES)
+        ends: list[Any] = [0] * len(lives)
+        below: dict[int, set[int]] = {}
+        for at in sorted(range(len(lives)), key=offsets.__getitem__):
+            lower = [
+                other
+                for other in below
+                if now[other].first <= now[at].last and now[at].first <= now[other].last
+            ]
+            covered = set[int]().union(*(below[other] for other in lower))
+            direct = [ends[other] for other in lower if other not in covered]
+            below[at] = covered.union(lower)
+            size = -(-sizes[at] // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+            offset = largest(direct) if direct else 0
+            ends[at] = offset + (size or ALIGNMENT_BYTES)
+            self._offsets[self._arena[at]] = offset
+        self._arena_bytes = largest(ends) if ends else 0
+
+    def _step(self, number: int, form: StepForm) -> Callable[[], None] | None:
+        """Fill in a step; return what adds it, None where it is no numbers."""
+        given, place, arguments, *_ = form
+        if not isinstance(given, PrimitiveStep) or place < 0:
+            return None
+        if self._filled.has_code(place):
+            made = self._filled.by_machine(form)
+            if made is not None:
+                return partial(self._add_code, number, made.code, list(map(self._at, made.values)))
+        if self._filled.may_be_by_numpy(place):
+            values = {index: self._filled.value(each) for index, each in arguments.items()}
+            compute = self._filled.by_numpy(given.primitive, place, values)
+            if compute is not None:
+                target = values.pop(Arg.DST)
+                found = [(self._view(value), value.dtype) for value in (*values.values(), target)]
+                homes = [(home, dtype) for (home, _), dtype in found]
+                views = tuple(view for (_, view), _ in found)
+                array = ArrayForm(number, len(self.arrays), homes)
+                return partial(self._add_array, array, (compute, views))
+        return self._in_strips(number, form) if self._filled.may_be_in_strips(place) else None
+
+    def _in_strips(self, number: int, form: StepForm) -> Callable[[], None] | None:
+        """The same of a step in strips."""
+        given = form.given
+        assert isinstance(given, PrimitiveStep)
+        assert isinstance(given.primitive, SymbolicPrimitive)
+        cut = self._filled.cut(given.primitive, form.place)
+        if cut is None or cut.positions < LEAST:
+            return None
+        homes, offsets, constants, whole = {}, {}, {}, {}
+        packed = None
+        for index, each in form.arguments.items():
+            value_form = self._recipe.values[each]
+            if value_form.is_packed:
+                if index != Arg.WEIGHTS or form.weights < 0:
+                    raise UntraceableError("a constant is packed for each size")
+                packed = index, value_form
+                continue
+            value = self._filled.value(each)
+            if value.storage.root.array is not None:
+                if value_form.place >= 0:
+                    raise UntraceableError("a constant is made for each size")
+                constants[index] = value
+                continue
+            homes[index], offsets[index] = self._at(value)
+            if not any(map(is_symbolic, (*value.shape, *(value.strides or ())))):
+                whole[index] = value.descriptor
+        made = StripForm(number, len(self.strips), cut.key, homes, constants, packed, whole)
+        return partial(self._add_strips, made, (cut.positions, cut.twice, tuple(offsets.values())))
+
+    def _add_strips(self, form: StripForm, found: tuple[Any, ...]) -> None:
+        self.strips[form.step] = form, found
+        self._filled.is_for_now = True
+
+    def _at(self, value: Value) -> tuple[int, Any]:
+        """The home of a value, and where it begins there."""
+        root = value.storage.root
+        if root.array is not None:
+            self._alive.append(root)
+            return NOTHING, root.address + value.offset_bytes
+        if root.kind in (Kind.INPUT, Kind.OUTPUT):
+            return self._home(root.kind, root.index), value.offset_bytes
+        number = next(n for n, each in enumerate(self._filled.storages) if each is root)
+        if number in self._kept:
+            return self._home(Kind.KEPT, number), value.offset_bytes
+        return ARENA, self._offsets[number] + value.offset_bytes
+
+    def _home(self, kind: Kind, number: int) -> int:
+        known = self._number_of_home.get((kind, number))
+        if known is None:
+            known = self._number_of_home[kind, number] = len(self._homes)
+            self._homes.append(Home(kind, number))
+        return known
+
+    def _view(self, value: Value) -> tuple[int, tuple[Any, ...]]:
+        """The home of a value, and how it is seen there."""
+        if value.strides is None or not all(value.shape):
+            raise UntraceableError("NumPy does not see it")
+        home, offset = self._at(value)
+        if home == NOTHING:
+            home, offset = len(self._homes), value.offset_bytes
+            self._homes.append(Home(Kind.CONSTANT, constant=value.storage.root))
+        steps = tuple(step * value.dtype.itemsize for step in value.strides)
+        return home, (value.shape, offset, steps)
+
+    def _add_code(self, number: int, code: Code, places: Sequence[tuple[int, Any]]) -> None:
+        """Put calls, and what they are told, behind what there is."""
+        told, head = list(code.numbers), _WORDS * code.size
+        bases = [NOTHING] * len(told)
+        for start in code.starts:
+            for at, (home, offset) in enumerate(places, start):
+                told[at], bases[at] = told[at] + offset, home
+        first, behind = len(self._heads) // _WORDS, len(self._told) - head
+        for at, to in code.pointers:
+            self._pointers.append(
+                (at < head, at + (len(self._heads) if at < head else behind), to + behind)
+            )
+        self._heads += told[:head]
+        self._told += told[head:]
+        self._bases += bases[head:]
+        self._alive.append(code.kept)
+        self.calls[number] = first, first + code.size
+
+    def _add_array(self, form: ArrayForm, found: tuple[Compute, tuple[Any, ...]]) -> None:
+        self.arrays[form.step] = form, found
+        self._filled.is_for_now = True
+
+    def template(self, parts: PlanParts, numbers: list[Any]) -> TableTemplate | None:
+        """Return the template; None where a step is not made for the sizes that there are.
+
+        Args:
+            parts: of the plans' template.
+            numbers: what its formulas give of them.
+        """
+        asked = self._asked(numbers)
+        if asked is None:
+            return None
+        words, bases = [*self._heads, *self._told], [NOTHING] * len(self._heads) + self._bases
+        for is_head, at, to in self._pointers:
+            place = at if is_head else len(self._heads) + at
+            words[place], bases[place] = 8 * (len(self._heads) + to), TABLE
+        varying = [place for place, word in enumerate(words) if is_symbolic(word)]
+        distinct = {words[place].name: words[place] for place in varying}
+        order = {name: which for which, name in enumerate(distinct)}
+        which = [order[words[place].name] for place in varying]
+        for place in varying:
+            words[place] = 0
+        based = np.array(bases, np.intp)
+        moving = {
+            number: np.flatnonzero(based == number)
+            for number, home in enumerate(self._homes)
+            if home.kind in (Kind.INPUT, Kind.OUTPUT)
+        }
+        form = TableForm(
+            np.array(words, np.int64),
+            np.array(varying, np.intp),
+            np.array(which, np.intp),
+            len(distinct),
+            based,
+            self._homes,
+            moving,
+            self.calls,
+            {number: form for number, (form, _) in self.arrays.items()},
+            {number: form for number, (form, _) in self.strips.items()},
+            self._kept,
+            self._once,
+            len(self._recipe.steps),
+            self._alive,
+        )
+        wanted = [
+            *distinct.values(),
+            self._arena_bytes,
+            self._kept_bytes,
+            self._shapes,
+            tuple(found for _, found in self.arrays.values()),
+            tuple(found for _, found in self.strips.values()),
+            tuple(self._numbers[place] for place in asked),
+            tuple(self._offsets.values()),
+            tuple(self._numbers[self._contents[0].places[id(desc)]] for desc in parts.inputs()),
+        ]
+        return TableTemplate(
+            *(form, self._trace.formulas(wanted), self._contents, parts, self.late),
+            *(self._doubts, asked, list(self._offsets)),
+            is_for_now=self._filled.is_for_now,
+        )
+
+    def _asked(self, numbers: list[Any]) -> Sequence[int] | None:
+        """Places of the sizes that late steps are made with; None where they cannot be."""
+        seen = _Recorded(numbers)
+        try:
+            with ahead() as codes:
+                filled = Filled(seen, *self._contents, codes, may_be_in_strips=True)
+                for number in self.late:
+                    filled.step(self._recipe.steps[number])
+        except UnfitError:
+            return None
+        return list(seen.asked)

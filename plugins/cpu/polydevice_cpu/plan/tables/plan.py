@@ -1,0 +1,115 @@
+"""TablePlan: a plan most of which is a table of numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from polydevice.errors import InternalError
+from polydevice_cpu.plan.plan import Plan, PlanParts
+from polydevice_cpu.plan.step import Compute, PrimitiveStep, Step, Strips
+from polydevice_cpu.plan.tables.form import ArrayForm, Run, StripForm, TableForm
+from polydevice_cpu.plan.value import Storage, Value
+
+
+class BoundStrips(NamedTuple):
+    """A step in strips.
+
+    Attributes:
+        strips: what computes them.
+        offsets: in their homes, by index on execution.
+        constants: what they read besides, by index on execution.
+    """
+
+    strips: Strips
+    offsets: Mapping[int, int]
+    constants: Mapping[int, Value]
+
+
+View = tuple[tuple[int, ...], int, tuple[int, ...]]
+"""Shape, offset and steps, both in bytes, of an array in its home."""
+
+
+class TablePlan(Plan):
+    """A plan whose steps are made as such only where somebody asks for them.
+
+    Attributes:
+        form: what it has in common with other plans.
+        order: the steps; see `TableForm.order`.
+        words: the table, with addresses counted from their homes.
+        arrays: functions that NumPy computes with, and what they are told.
+        strips: steps in strips.
+        late: the steps that are no numbers, by number.
+        kept: storages for what depends on sizes alone, by number.
+    """
+
+    def __init__(
+        self,
+        parts: PlanParts,
+        form: TableForm,
+        order: Sequence[Run | ArrayForm | StripForm | int],
+        words: npt.NDArray[np.int64],
+        arrays: Sequence[tuple[Compute, Sequence[View]]],
+        strips: Sequence[BoundStrips | None],
+        late: Mapping[int, Step],
+        kept: Mapping[int, Storage],
+        results: list[tuple[tuple[int, ...], np.dtype[Any]]],
+        arena_bytes: int,
+        again: Callable[[], Plan | None],
+    ) -> None:
+        """Take over what a plan consists of; `again` makes it with all its steps."""
+        self.form, self.order = form, order
+        self.words, self.arrays = words, arrays
+        self.strips, self.late, self.kept = strips, late, kept
+        self._again = again
+        self._inputs = parts.inputs
+        self._note(parts, form.once, results)
+        self.whole_outputs = list(range(len(results)))
+        self.new_results = frozenset(self.whole_outputs)
+        self.result_bytes = sum(math.prod(shape) * dtype.itemsize for shape, dtype in results)
+        primitives = [step for step in late.values() if isinstance(step, PrimitiveStep)]
+        self.held_bytes = self._held(len(primitives), len(late) - len(primitives)) + words.nbytes
+        self.arena_bytes = arena_bytes
+        pieces = [piece for each in strips if each is not None for piece in each.strips.pieces]
+        self._parts = [piece.primitive for piece in pieces]
+        own = [step.scratchpad_bytes for step in primitives]
+        self.scratchpad_bytes = max(
+            [*own, *(part.scratchpad_bytes for part in self._parts)], default=0
+        )
+
+    @cached_property
+    def _with_steps(self) -> Plan:
+        made = self._again()
+        if made is None:
+            raise InternalError("a plan cannot be made once more")
+        return made
+
+    @property
+    def steps(self) -> list[Step]:
+        """All of them; none is bound to memory but those that are `late`."""
+        return self._with_steps.steps
+
+    @property
+    def outputs(self) -> list[Value | None]:
+        """Where the last steps put results."""
+        return self._with_steps.outputs
+
+    @property
+    def step_count(self) -> int:
+        """How many steps there are."""
+        return self.form.step_count
+
+    def compile(self) -> None:
+        """See to it that all code is there."""
+        for step in self.late.values():
+            if isinstance(step, PrimitiveStep):
+                for primitive in step.primitives:
+                    primitive.compile()
+        for primitive in self._parts:
+            primitive.compile()
+        self.is_compiled = True
