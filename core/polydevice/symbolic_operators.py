@@ -31,4 +31,5 @@ CALLED: dict[str, Callable[..., Any]] = {
     "log2": math.log2, "sqrt": math.sqrt, "isqrt": math.isqrt, "round": round,
     "left_shift": lambda n, by: n << max(by, 0),
     "single": lambda n: float(np.float32(n)),
+    "single_bits": lambda n: int(np.float32(n).view(np.uint32)),
 }  # fmt: skip

@@ -97,6 +97,12 @@ def is_within(cost: Number, limit: float) -> bool:
     return bool(cost <= limit)
 
 
+def single_bits(number: Number) -> int:
+    """Return the bits of a number as an f32."""
+    bits: int = number.single_bits() if is_symbolic(number) else CALLED["single_bits"](number)
+    return bits
+
+
 def largest(sizes: Sequence[Number]) -> Number:
     """Return the largest of sizes, by a formula: no other one of them makes another plan."""
     symbolic = next((size for size in sizes if type(size) is SymbolicSize), None)
@@ -268,6 +274,7 @@ class SymbolicSize:
     __neg__, __abs__, __invert__ = _called("neg"), _called("abs"), _called("invert")
     __ceil__, __floor__, __trunc__ = _called("ceil"), _called("floor"), _called("trunc")
     bit_length, single = _called("bit_length"), _called("single")  # the latter: rounded to f32
+    single_bits = _called("single_bits")  # as f32, as a number
 
     __int__, __index__, __float__ = _pinned(int), _pinned(operator.index), _pinned(float)
     __hash__, __round__, __divmod__ = _pinned(hash), _pinned(round), _pinned(divmod)

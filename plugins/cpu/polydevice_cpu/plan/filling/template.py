@@ -17,13 +17,13 @@ from polydevice_cpu.plan.filling.recipe import Packing, Recipe
 from polydevice_cpu.plan.plan import Plan, PlanParts
 from polydevice_cpu.plan.step import PrimitiveStep
 from polydevice_cpu.plan.tables.making import table_template
-from polydevice_cpu.plan.tables.template import TableTemplate
+from polydevice_cpu.plan.tables.template import Broken, TableTemplate
 
 MOST_TABLES = 4
 """Classes of a template's sizes that get a table: to make one takes as long as some ten plans."""
 
-MOST_OTHERS = 4
-"""Steps of a plan that a table does not serve, above which another table is made for its sizes."""
+MOST_LATE = 4
+"""Steps of a plan that a table has no numbers of for its sizes alone, above which one is made."""
 
 PATIENCE = 2
 """Plans that are filled in step by step before one is tried."""
@@ -65,29 +65,29 @@ class PlanTemplate:
 
     def fit(self, sizes: Sequence[int]) -> Fit[Plan] | None:
         """Return what fills in the plan for these sizes; None where another one may be better."""
-        best: tuple[TableTemplate, list[Any], list[int]] | None = None
+        best: tuple[TableTemplate, list[Any], Broken] | None = None
         fewest = math.inf
         for table in self._tables:
             found = table.formulas(sizes)
-            if found is not None:
-                others = table.others(found[1])
-                late = table.late + len(others)
-                if late < fewest:
-                    best, fewest = (table, found[0], others), late
-                if not others:
-                    break
+            if found is None:
+                continue
+            broken, late = table.broken(found[1])
+            if late < fewest:
+                best, fewest = (table, found[0], broken), late
+            if late <= table.late + MOST_LATE:
+                break
         if best is not None:
             return Fit(partial(self._of_table, sizes, *best))
         found = self._formulas(sizes)
         return None if found is None else Fit(partial(self._plan, sizes, found[0]))
 
     def _of_table(
-        self, sizes: Sequence[int], table: TableTemplate, found: list[Any], others: Sequence[int]
+        self, sizes: Sequence[int], table: TableTemplate, found: list[Any], broken: Broken
     ) -> Plan | None:
         before = openmp.thread_count()
         try:
             plan = table.plan(
-                *(found, others, partial(self._numbers, sizes), partial(self._with_steps, sizes))
+                *(found, broken, partial(self._numbers, sizes), partial(self._with_steps, sizes))
             )
         finally:
             openmp.functions()[1](before)
@@ -95,7 +95,7 @@ class PlanTemplate:
             return self._with_steps(sizes)
         if not plan.is_final:
             plan.whole = partial(self._whole, sizes)
-        if len(others) > MOST_OTHERS:
+        if len(plan.late) > table.late + MOST_LATE:
             self._learn(sizes)
         return plan
 
@@ -125,7 +125,7 @@ class PlanTemplate:
         contents = self._found, self._recipe, self._packing
         made = table_template(self._formulas, contents, self._parts, sizes)
         if made is not None:
-            self._tables = [made, *self._tables]
+            self._tables = sorted([*self._tables, made], key=lambda table: table.late)
 
     def _whole(self, sizes: Sequence[int]) -> Plan | None:
         """The plan without strips; plans keep sizes, as the numbers are many more."""

@@ -54,9 +54,7 @@ class BoundTable:
                 call = self._others[each.step] = self._array(binder, each, *plan.arrays[each.at])
                 self.calls.append(call)
             elif isinstance(each, StripForm):
-                strips = plan.strips[each.at]
-                assert strips is not None
-                call = self._others[each.step] = self._strips(binder, each, strips)
+                call = self._others[each.step] = self._strips(binder, each, plan.strips[each.step])
                 self.calls.append(call)
             elif each not in form.once:
                 self.calls.append(self.late[each])
@@ -89,12 +87,10 @@ class BoundTable:
         return partial(compute, *arrays) if stay else partial(written, compute, arrays)
 
     def _strips(self, binder: Binder, form: StripForm, found: BoundStrips) -> Call:
-        strips, offsets, constants = found
+        strips, offsets, whole, constants = found
         cut = strips.pieces[0].layouts
         known = [x for at, value in constants.items() for x in (at, value.constant_memory.handle)]
-        whole = [at for at in form.homes if at not in cut]
-        layouts = [(at, form.whole[at]) for at in whole]
-        calls = binder.strip_calls(strips.pieces, known, layouts)
+        calls = binder.strip_calls(strips.pieces, known, list(whole.items()))
         addresses, homes = [], self.plan.form.homes
         for position, at in enumerate((*cut, *whole)):
             number, offset = form.homes[at], offsets[at]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from polydevice_cpu.onednn.descriptor import Descriptor
+from polydevice_cpu.onednn.constants import DataType
 from polydevice_cpu.plan.binding.stretches import STRETCH
 from polydevice_cpu.plan.value import Kind, Storage, Value
 
@@ -18,6 +19,14 @@ if TYPE_CHECKING:
 
 NOTHING, TABLE, ARENA = 0, 1, 2
 """Numbers of homes that every table has: of plain numbers, the table itself, and the arena."""
+
+
+class Way(Enum):
+    """How a step is computed by numbers; what comes first is chosen first."""
+
+    CODE = "machine code"
+    NUMPY = "NumPy"
+    STRIPS = "strips"
 
 
 class Home(NamedTuple):
@@ -65,21 +74,23 @@ class StripForm(NamedTuple):
 
     Attributes:
         step: its number.
-        at: which it is of such steps.
         key: see `StripCut`.
         homes: of what it reads and writes, by index on execution.
+        types: of the same.
         constants: by index on execution: what stays as it is.
         packed: the index of a constant that is packed as the strips want it, and how it is made.
-        whole: layouts of what may be one for all positions, by index on execution.
     """
 
     step: int
-    at: int
     key: Any
     homes: Mapping[int, int]
+    types: Mapping[int, DataType]
     constants: Mapping[int, Value]
     packed: tuple[int, ValueForm] | None
-    whole: Mapping[int, Descriptor]
+
+
+Order = list["Run | ArrayForm | StripForm | int"]
+"""Steps: of several by machine code, by NumPy, in strips; the number of one that is no numbers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,25 +130,30 @@ class TableForm:
     step_count: int
     alive: Sequence[object]
 
-    def order(self, late: Container[int]) -> list[Run | ArrayForm | StripForm | int]:
+    def order(self, broken: Container[tuple[int, Way]]) -> Order:
         """Return the steps: runs of code, those by NumPy or in strips, and numbers of others.
 
         Args:
-            late: numbers of the steps that are no numbers.
+            broken: ways of steps that are no choice.
         """
-        order: list[Run | ArrayForm | StripForm | int] = []
+        order: Order = []
         for number in range(self.step_count):
-            if number in late:
-                order.append(number)
-            elif number in self.arrays:
-                order.append(self.arrays[number])
-            elif number in self.strips:
-                order.append(self.strips[number])
-            else:
+            if number in self.calls and (number, Way.CODE) not in broken:
                 first, end = self.calls[number]
                 last = order[-1] if order else None
                 if isinstance(last, Run) and number - last.steps[0] < STRETCH:
                     order[-1] = Run((last.steps[0], number + 1), (last.calls[0], end))
                 else:
                     order.append(Run((number, number + 1), (first, end)))
+            elif number in self.arrays and (number, Way.NUMPY) not in broken:
+                order.append(self.arrays[number])
+            elif number in self.strips and (number, Way.STRIPS) not in broken:
+                order.append(self.strips[number])
+            else:
+                order.append(number)
         return order
+
+
+def late_of(order: Order) -> list[int]:
+    """Return the numbers of the steps that are no numbers."""
+    return [each for each in order if isinstance(each, int)]

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from polydevice.foreign_errors import REPORT_TO
 from polydevice.processor.machine_code import CALL
 from polydevice.runtime.arena import Life, place_in_one
 from polydevice.symbolic_formulas import Formulas
-from polydevice.symbolic_size import UntraceableError, is_symbolic, largest, number_of
+from polydevice.symbolic_size import UntraceableError, is_symbolic, is_within, largest, number_of
 from polydevice.symbolic_trace import Trace, tracing
 from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.onednn.ahead import Ahead, ahead
 from polydevice_cpu.onednn.constants import Arg
+from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor, SymbolicDescriptor
 from polydevice_cpu.onednn.engine import ALIGNMENT_BYTES
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.filling.filled import Filled, UnfitError, may_be_kept
@@ -31,9 +34,14 @@ from polydevice_cpu.plan.tables.form import (
     Home,
     StripForm,
     TableForm,
+    Way,
 )
 from polydevice_cpu.plan.tables.template import Contents, TableTemplate
 from polydevice_cpu.plan.value import Kind, Value
+
+_log = logging.getLogger(__name__)
+
+_Adding = Callable[[], None]
 
 _WORDS = CALL.itemsize // 8
 
@@ -61,6 +69,11 @@ def table_template(
             making.make(parts)
     except UntraceableError:
         return None
+    except Exception:  # noqa: BLE001 - without it everything works, in more time
+        _log.warning(
+            "no table for sizes %s; please report it to %s", sizes, REPORT_TO, exc_info=True
+        )
+        return None
     found = formulas(sizes)
     if found is None or len(making.calls) + len(making.arrays) + len(making.strips) < len(
         making.late
@@ -76,6 +89,16 @@ class _Traced(Filled):
         if isinstance(given, SymbolicPrimitive):
             raise UntraceableError("oneDNN is asked for each size")
         return given
+
+    def _is_mean(self, given: Primitive, place: int) -> bool:
+        """Whether NumPy computes it; machine code does where there is some."""
+        return not self.has_code(place) and super()._is_mean(given, place)
+
+    def _made_descriptor(self, given: SymbolicDescriptor) -> Descriptor:
+        if isinstance(given.source, tuple) and given.strides is not None:
+            shape, strides = self._sizes(given)  # as oneDNN answered for the template
+            return Descriptor.strided(shape, strides, given.data_type)
+        return super()._made_descriptor(given)
 
     def _made_value(self, form: ValueForm) -> Value:
         if form.is_packed:
@@ -123,7 +146,7 @@ class Making:
         self.arrays: dict[int, tuple[ArrayForm, tuple[Compute, tuple[Any, ...]]]] = {}
         self.strips: dict[int, tuple[StripForm, tuple[Any, ...]]] = {}
         self.late: list[int] = []
-        self._doubts: dict[int, list[int]] = {}
+        self._doubts: dict[int, list[tuple[int, Way]]] = {}
         self._arena_bytes: Any = 0
 
     def make(self, parts: PlanParts) -> None:
@@ -141,20 +164,30 @@ class Making:
         self._kept_bytes = tuple(storage.size_bytes for storage in kept) if self._kept else ()
         self._place()
         for number, form in enumerate(recipe.steps):
-            made = doubt = None
-            if number not in self._once:
-                made, doubt = self._trace.attempt(partial(self._step, number, form))
-            if made is None:
+            if number in self._once or not self._is_made(number, form):
                 self.late.append(number)
-                continue
-            made()
-            if doubt is not None:
-                self._doubts.setdefault(doubt, []).append(number)
         self._shapes = tuple(
             filled.value(number).shape if form.place >= 0 else form.given.shape
             for number in recipe.outputs
             for form in (recipe.values[number],)
         )
+
+    def _is_made(self, number: int, form: StepForm) -> bool:
+        """Fill in a step in the ways that there are, up to one that is right for all sizes."""
+        if not isinstance(form.given, PrimitiveStep) or form.place < 0:
+            return False
+        ways = {Way.CODE: self._by_code, Way.NUMPY: self._by_numpy, Way.STRIPS: self._in_strips}
+        is_made = False
+        for way, fill in ways.items():
+            made, doubt = self._trace.attempt(partial(fill, number, form, form.given))
+            if made is None:
+                continue
+            made()
+            is_made = True
+            if doubt is None:
+                break
+            self._doubts.setdefault(doubt, []).append((number, way))
+        return is_made
 
     def _place(self) -> None:
         """Place storages in the arena as for these sizes, above what lies below them then.
@@ -185,36 +218,37 @@ class Making:
             self._offsets[self._arena[at]] = offset
         self._arena_bytes = largest(ends) if ends else 0
 
-    def _step(self, number: int, form: StepForm) -> Callable[[], None] | None:
-        """Fill in a step; return what adds it, None where it is no numbers."""
-        given, place, arguments, *_ = form
-        if not isinstance(given, PrimitiveStep) or place < 0:
+    def _by_code(self, number: int, form: StepForm, _: PrimitiveStep) -> _Adding | None:
+        """Fill in a step by machine code; return what adds it, None where there is none."""
+        made = self._filled.by_machine(form) if self._filled.has_code(form.place) else None
+        if made is None:
             return None
-        if self._filled.has_code(place):
-            made = self._filled.by_machine(form)
-            if made is not None:
-                return partial(self._add_code, number, made.code, list(map(self._at, made.values)))
-        if self._filled.may_be_by_numpy(place):
-            values = {index: self._filled.value(each) for index, each in arguments.items()}
-            compute = self._filled.by_numpy(given.primitive, place, values)
-            if compute is not None:
-                target = values.pop(Arg.DST)
-                found = [(self._view(value), value.dtype) for value in (*values.values(), target)]
-                homes = [(home, dtype) for (home, _), dtype in found]
-                views = tuple(view for (_, view), _ in found)
-                array = ArrayForm(number, len(self.arrays), homes)
-                return partial(self._add_array, array, (compute, views))
-        return self._in_strips(number, form) if self._filled.may_be_in_strips(place) else None
+        return partial(self._add_code, number, made.code, list(map(self._at, made.values)))
 
-    def _in_strips(self, number: int, form: StepForm) -> Callable[[], None] | None:
+    def _by_numpy(self, number: int, form: StepForm, given: PrimitiveStep) -> _Adding | None:
+        """The same of a step that NumPy computes."""
+        if not self._filled.may_be_by_numpy(form.place):
+            return None
+        values = {index: self._filled.value(each) for index, each in form.arguments.items()}
+        compute = self._filled.by_numpy(given.primitive, form.place, values)
+        if compute is None:
+            return None
+        target = values.pop(Arg.DST)
+        found = [(self._view(value), value.dtype) for value in (*values.values(), target)]
+        homes = [(home, dtype) for (home, _), dtype in found]
+        views = tuple(view for (_, view), _ in found)
+        array = ArrayForm(number, len(self.arrays), homes)
+        return partial(self._add_array, array, (compute, views))
+
+    def _in_strips(self, number: int, form: StepForm, given: PrimitiveStep) -> _Adding | None:
         """The same of a step in strips."""
-        given = form.given
-        assert isinstance(given, PrimitiveStep)
+        if not self._filled.may_be_in_strips(form.place):
+            return None
         assert isinstance(given.primitive, SymbolicPrimitive)
         cut = self._filled.cut(given.primitive, form.place)
-        if cut is None or cut.positions < LEAST:
+        if cut is None or not is_within(LEAST - cut.positions, 0):
             return None
-        homes, offsets, constants, whole = {}, {}, {}, {}
+        homes, constants, types, seen = {}, {}, {}, []
         packed = None
         for index, each in form.arguments.items():
             value_form = self._recipe.values[each]
@@ -229,11 +263,13 @@ class Making:
                     raise UntraceableError("a constant is made for each size")
                 constants[index] = value
                 continue
-            homes[index], offsets[index] = self._at(value)
-            if not any(map(is_symbolic, (*value.shape, *(value.strides or ())))):
-                whole[index] = value.descriptor
-        made = StripForm(number, len(self.strips), cut.key, homes, constants, packed, whole)
-        return partial(self._add_strips, made, (cut.positions, cut.twice, tuple(offsets.values())))
+            if value.strides is None:
+                raise UntraceableError("its layout is told by oneDNN")
+            homes[index], offset = self._at(value)
+            types[index] = DATA_TYPES[value.dtype]
+            seen.append((offset, value.shape, value.strides))
+        made = StripForm(number, cut.key, homes, types, constants, packed)
+        return partial(self._add_strips, made, (cut.positions, cut.twice, tuple(seen)))
 
     def _add_strips(self, form: StripForm, found: tuple[Any, ...]) -> None:
         self.strips[form.step] = form, found
@@ -340,13 +376,13 @@ class Making:
             self._kept_bytes,
             self._shapes,
             tuple(found for _, found in self.arrays.values()),
-            tuple(found for _, found in self.strips.values()),
+            tuple((number, found) for number, (_, found) in self.strips.items()),
             tuple(self._numbers[place] for place in asked),
             tuple(self._offsets.values()),
             tuple(self._numbers[self._contents[0].places[id(desc)]] for desc in parts.inputs()),
         ]
         return TableTemplate(
-            *(form, self._trace.formulas(wanted), self._contents, parts, self.late),
+            *(form, self._trace.formulas(wanted), self._contents, parts),
             *(self._doubts, asked, list(self._offsets)),
             is_for_now=self._filled.is_for_now,
         )

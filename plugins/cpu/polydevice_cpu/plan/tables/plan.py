@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from polydevice.errors import InternalError
+from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.plan.plan import Plan, PlanParts
 from polydevice_cpu.plan.step import Compute, PrimitiveStep, Step, Strips
-from polydevice_cpu.plan.tables.form import ArrayForm, Run, StripForm, TableForm
+from polydevice_cpu.plan.tables.form import Order, TableForm
 from polydevice_cpu.plan.value import Storage, Value
 
 
@@ -23,11 +24,13 @@ class BoundStrips(NamedTuple):
     Attributes:
         strips: what computes them.
         offsets: in their homes, by index on execution.
+        whole: layouts of what is one for all positions, likewise.
         constants: what they read besides, by index on execution.
     """
 
     strips: Strips
     offsets: Mapping[int, int]
+    whole: Mapping[int, Descriptor]
     constants: Mapping[int, Value]
 
 
@@ -43,7 +46,7 @@ class TablePlan(Plan):
         order: the steps; see `TableForm.order`.
         words: the table, with addresses counted from their homes.
         arrays: functions that NumPy computes with, and what they are told.
-        strips: steps in strips.
+        strips: steps in strips, by number.
         late: the steps that are no numbers, by number.
         kept: storages for what depends on sizes alone, by number.
     """
@@ -52,10 +55,10 @@ class TablePlan(Plan):
         self,
         parts: PlanParts,
         form: TableForm,
-        order: Sequence[Run | ArrayForm | StripForm | int],
+        order: Order,
         words: npt.NDArray[np.int64],
         arrays: Sequence[tuple[Compute, Sequence[View]]],
-        strips: Sequence[BoundStrips | None],
+        strips: Mapping[int, BoundStrips],
         late: Mapping[int, Step],
         kept: Mapping[int, Storage],
         results: list[tuple[tuple[int, ...], np.dtype[Any]]],
@@ -75,7 +78,7 @@ class TablePlan(Plan):
         primitives = [step for step in late.values() if isinstance(step, PrimitiveStep)]
         self.held_bytes = self._held(len(primitives), len(late) - len(primitives)) + words.nbytes
         self.arena_bytes = arena_bytes
-        pieces = [piece for each in strips if each is not None for piece in each.strips.pieces]
+        pieces = [piece for each in strips.values() for piece in each.strips.pieces]
         self._parts = [piece.primitive for piece in pieces]
         own = [step.scratchpad_bytes for step in primitives]
         self.scratchpad_bytes = max(

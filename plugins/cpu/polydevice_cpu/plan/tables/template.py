@@ -9,27 +9,39 @@ evaluated at once, and written to one table. What sizes decide on the way is gua
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from polydevice.symbolic_formulas import Formulas
 from polydevice_cpu.onednn.ahead import ahead
+from polydevice_cpu.onednn.constants import DataType
+from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.plan.filling.filled import Filled, UnfitError, described
 from polydevice_cpu.plan.filling.formulas import Formulas as Found
 from polydevice_cpu.plan.filling.needs import Numbers
 from polydevice_cpu.plan.filling.recipe import Packing, Recipe
 from polydevice_cpu.plan.filling.strips import StripCut
 from polydevice_cpu.plan.plan import Plan, PlanParts
-from polydevice_cpu.plan.tables.form import (
-    TableForm,
-)
+from polydevice_cpu.plan.tables.form import Order, StripForm, TableForm, Way, late_of
 from polydevice_cpu.plan.tables.plan import BoundStrips, TablePlan
 from polydevice_cpu.plan.value import Kind, Storage
 
+Shape = tuple[int, ...]
+
+Broken = frozenset[tuple[int, Way]]
+"""Ways of steps that are no choice for some sizes."""
+
+_Seen = tuple[int, Shape, Shape]
+"""Offset, shape and strides of a value."""
+
 Contents = tuple[Found, Recipe, Packing]
 """What a template's plans consist of."""
+
+
+MOST_ORDERS = 64
+"""Orders of steps that are kept, by the ways that are no choice."""
 
 
 class TableTemplate:
@@ -41,8 +53,7 @@ class TableTemplate:
         formulas: Formulas,
         contents: Contents,
         parts: PlanParts,
-        late: Sequence[int],
-        doubts: Mapping[int, Sequence[int]],
+        doubts: Mapping[int, Sequence[tuple[int, Way]]],
         places: Sequence[int],
         storages: Sequence[int],
         *,
@@ -55,16 +66,16 @@ class TableTemplate:
             formulas: of what does not.
             contents: what the template's plans consist of.
             parts: of the template.
-            late: numbers of the steps that are made one by one.
-            doubts: choice → steps that it is about.
+            doubts: choice → ways of steps that it is about.
             places: of the sizes that late steps need.
             storages: numbers of those in the arena.
             is_for_now: whether something is computed otherwise than in a plan that runs often.
         """
         self.formulas = formulas
         self._form, self._contents, self._parts = form, contents, parts
-        self._late, self._doubts = frozenset(late), doubts
-        self._order = form.order(self._late)
+        self._doubts = doubts
+        self._orders: dict[Broken, Order] = {}
+        self._late = late_of(self._ordered(frozenset()))
         self._places, self._storages = places, storages
         self._is_for_now = is_for_now
 
@@ -73,14 +84,15 @@ class TableTemplate:
         """How many steps are made one by one for all sizes."""
         return len(self._late)
 
-    def others(self, choices: Sequence[int]) -> list[int]:
-        """Return the steps of which these choices are others for some sizes."""
-        return [number for choice in choices for number in self._doubts[choice]]
+    def broken(self, choices: Sequence[int]) -> tuple[Broken, int]:
+        """Return the ways of steps that these choices are about, and how many steps have no way."""
+        broken = frozenset(way for choice in choices for way in self._doubts[choice])
+        return broken, len(late_of(self._ordered(broken)))
 
     def plan(
         self,
         found: list[Any],
-        others: Sequence[int],
+        broken: Broken,
         numbers: Callable[[], list[Any] | None],
         again: Callable[[], Plan | None],
     ) -> TablePlan | None:
@@ -88,7 +100,7 @@ class TableTemplate:
 
         Args:
             found: what the formulas gave.
-            others: steps that are another choice.
+            broken: ways of steps that are no choice for these sizes.
             numbers: returns what the template's formulas give of the sizes.
             again: makes the plan with all its steps.
         """
@@ -101,13 +113,13 @@ class TableTemplate:
             number: Storage(Kind.KEPT, size)
             for number, size in zip(form.kept, kept_bytes, strict=True)
         }
-        late, order = self._late, self._order
-        sizes: Numbers = dict(zip(self._places, known, strict=True))
-        in_strips, whole = self._in_strips(strips, others)
-        if others or whole:
-            late = late.union(others, whole)
-            order = form.order(late)
-            sizes = numbers()
+        order = self._ordered(broken)
+        in_strips, lacking = self._in_strips(order, dict(strips))
+        if lacking:
+            order = self._ordered(broken.union((number, Way.STRIPS) for number in lacking))
+        late = late_of(order)
+        is_known = late == self._late
+        sizes: Numbers = dict(zip(self._places, known, strict=True)) if is_known else numbers()
         steps, is_for_now, is_compiled = {}, self._is_for_now, True
         if late and sizes is not None:
             placed = dict(zip(self._storages, offsets, strict=True))
@@ -122,10 +134,8 @@ class TableTemplate:
                         placed=placed,
                     )
                     recipe = self._contents[1]
-                    steps = {number: filled.step(recipe.steps[number]) for number in sorted(late)}
-            except KeyError:  # they need other sizes
-                return self.plan(found, sorted(late), numbers, again) if not others else None
-            except UnfitError:
+                    steps = {number: filled.step(recipe.steps[number]) for number in late}
+            except (KeyError, UnfitError):  # they need other sizes, or oneDNN answers otherwise
                 return None
             is_for_now |= filled.is_for_now
             is_compiled = codes.is_done
@@ -144,32 +154,46 @@ class TableTemplate:
         made.is_compiled, made.is_final = is_compiled, not is_for_now
         return made
 
+    def _ordered(self, broken: Broken) -> Order:
+        known = self._orders.get(broken)
+        if known is None:
+            if len(self._orders) == MOST_ORDERS:
+                self._orders.clear()
+            known = self._orders[broken] = self._form.order(broken)
+        return known
+
     def _in_strips(
-        self, found: Sequence[tuple[int, int, tuple[int, ...]]], others: Sequence[int]
-    ) -> tuple[list[BoundStrips | None], list[int]]:
+        self, order: Order, found: Mapping[int, tuple[int, int, Sequence[_Seen]]]
+    ) -> tuple[dict[int, BoundStrips], list[int]]:
         """The steps in strips, and numbers of those of which some primitive is not there yet."""
         cutter, recipe, packing = self._contents[0].strips, *self._contents[1:]
-        made: list[BoundStrips | None] = []
-        lacking = []
-        for form, (positions, twice, offsets) in zip(
-            self._form.strips.values(), found, strict=True
-        ):
-            strips = None
-            if form.step not in others:
-                strips = cutter.strips(StripCut(form.key, positions, twice))
-                if strips is None or any(
-                    at not in strips.pieces[0].layouts and at not in form.whole for at in form.homes
-                ):
-                    strips = None
-                    lacking.append(form.step)
-            if strips is None:
-                made.append(None)
+        made, lacking = {}, []
+        for form in order:
+            if not isinstance(form, StripForm):
                 continue
+            positions, twice, seen = found[form.step]
+            strips = cutter.strips(StripCut(form.key, positions, twice))
+            if strips is None:
+                lacking.append(form.step)
+                continue
+            cut = strips.pieces[0].layouts
+            offsets, whole = {}, {}
+            for (index, data_type), (offset, shape, strides) in zip(
+                form.types.items(), seen, strict=True
+            ):
+                offsets[index] = offset
+                if index not in cut:
+                    whole[index] = _strided(shape, strides, data_type)
             constants = form.constants
             if form.packed is not None:
                 index, value = form.packed
                 layout = strips.pieces[0].weights
                 assert layout is not None
                 constants = {**constants, index: recipe.packed(value, layout, packing)}
-            made.append(BoundStrips(strips, dict(zip(form.homes, offsets, strict=True)), constants))
+            made[form.step] = BoundStrips(strips, offsets, whole, constants)
         return made, lacking
+
+
+@lru_cache(maxsize=256)
+def _strided(shape: tuple[int, ...], strides: tuple[int, ...], data_type: DataType) -> Descriptor:
+    return Descriptor.strided(shape, strides, data_type)

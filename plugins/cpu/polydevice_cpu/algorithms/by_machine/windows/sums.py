@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
+from polydevice.symbolic_size import single_bits
 from polydevice.symbolic_trace import current_trace
 from polydevice_cpu.algorithms.by_machine.code import PARTS, Code, Told
 from polydevice_cpu.algorithms.by_machine.windows.kernel import kernel
@@ -420,7 +421,7 @@ def code_of(
 
 def divided_by(code: Code, count: int) -> Code:
     """Let code of which `Function.QUOTIENT` follows first divide by a number, and return it."""
-    share = _both(count, 0.0)
+    share = single_bits(count)  # and 0.0 behind it
     for start in code.starts:
         code.numbers[start + _SHARES_AT] = share
     return code
