@@ -140,6 +140,7 @@ def _by_machine(builder: PlanBuilder, node: Node) -> bool:
         return ByMachine(
             partial(_written, compute(context)),
             lambda values: pointwise.prepared(function, values[0].elements, threads),
+            may_refuse=False,
         )
 
     builder.emit(

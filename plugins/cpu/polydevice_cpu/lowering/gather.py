@@ -110,7 +110,7 @@ def _start_code(op: Gather, axis: int, context: Context) -> Compute:
         sizes = source.dtype.itemsize, indices.dtype.itemsize
         return rows_taken.prepared(source.shape, axis, indices.elements, sizes, least)
 
-    return ByMachine(compute, prepare)
+    return ByMachine(compute, prepare, may_refuse=False)  # what lies outside is 0
 
 
 @lowers(GatherElements)

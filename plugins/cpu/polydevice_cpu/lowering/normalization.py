@@ -228,7 +228,7 @@ def _by_machine(limits: tuple[float, float], threads: int, _: Context) -> Comput
     def prepare(values: Sequence[Value]) -> Code:
         return norms.code(values[0].shape, *limits, threads)
 
-    return ByMachine(write, prepare)
+    return ByMachine(write, prepare, may_refuse=False)
 
 
 def _dividing_by_norms(epsilon: float, added: bool, _: Context) -> Compute:

@@ -251,7 +251,7 @@ def _as_rows(
 
     has_code = (is_last and ufunc is np.add) or ufunc in (np.maximum, np.minimum)
     prepare = partial(_prepared, ufunc, axis, is_mean)
-    computed = ByMachine(write, prepare) if has_code and has_avx512() else write
+    computed = ByMachine(write, prepare, may_refuse=False) if has_code and has_avx512() else write
 
     def start(_: Context) -> Compute:
         return computed

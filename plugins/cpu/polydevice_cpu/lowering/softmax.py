@@ -107,7 +107,7 @@ def _by_machine(builder: PlanBuilder, node: Node, value: Value, axis: int) -> bo
         shape = values[0].shape
         return None if 0 in shape else shares.code(shape, threads, logarithm=logarithm)
 
-    computed = ByMachine(write, prepare)
+    computed = ByMachine(write, prepare, may_refuse=False)
 
     def start(_: Context) -> Compute:
         return computed

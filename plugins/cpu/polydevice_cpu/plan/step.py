@@ -30,10 +30,12 @@ class ByMachine:
         prepare: returns the code of inputs and outputs, one call or several, which is told the
             addresses of all of them; None where `compute` is called. So it is where code
             refuses what it reads, by returning something else than 0.
+        may_refuse: whether it does.
     """
 
     compute: Compute
     prepare: Callable[[Sequence[Value]], Told | Code | None]
+    may_refuse: bool = True
 
     def code(self, values: Sequence[Value]) -> Code | None:
         """Return the code of inputs and outputs; None where `compute` is called."""

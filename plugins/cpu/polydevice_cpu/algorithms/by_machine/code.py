@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 from polydevice.processor.machine_code import CALL, Calls, calls_at, function_of, processor_flags
+from polydevice.symbolic_size import is_symbolic, number_of
 from polydevice.symbolic_trace import current_trace
 from polydevice_cpu.onednn.library import has_instructions
 from polydevice_cpu.onednn.openmp import parallel_address
@@ -79,6 +80,23 @@ def told_numbers(numbers: Iterable[int]) -> array[int]:
     if current_trace() is None:
         return array("q", numbers)
     return cast("array[int]", list(numbers))
+
+
+def told(pack: Callable[..., bytes], *values: Any) -> Any:
+    """Return what a function is told of values: packed; as numbers while sizes are formulas.
+
+    Args:
+        pack: of a structure that begins with numbers of 8 bytes; of these alone some are formulas.
+        values: of its fields.
+    """
+    if current_trace() is None or not any(map(is_symbolic, values)):
+        return pack(*values)
+    packed = pack(*map(number_of, values))
+    words = list(array("q", packed + bytes(-len(packed) % 8)))
+    for place, value in enumerate(values):
+        if is_symbolic(value):
+            words[place] = value if isinstance(value, int) else value.known()
+    return tuple(words)
 
 
 class Code(NamedTuple):

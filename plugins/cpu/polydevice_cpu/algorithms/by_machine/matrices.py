@@ -9,6 +9,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from polydevice.processor.machine_code import function_of
+from polydevice.symbolic_size import decided
+from polydevice.symbolic_trace import current_trace
 from polydevice_cpu.algorithms.by_machine.code import Told, has_avx512
 from polydevice_cpu.algorithms.by_machine.matrix_code import (
     BLOCK,
@@ -44,7 +46,6 @@ class Seen(NamedTuple):
     strides: Shape
 
 
-@lru_cache(maxsize=64)
 def products(
     first: Seen,
     second: Seen,
@@ -61,6 +62,18 @@ def products(
         functions: what follows, with how the operand lies, or two constants.
         parts: up to so many calls compute some of the matrices each.
     """
+    if current_trace() is None:
+        return _known_products(first, second, result, functions, parts)
+    return _products(first, second, result, functions, parts)  # of formulas, which serve no other
+
+
+def _products(
+    first: Seen,
+    second: Seen,
+    result: Seen,
+    functions: tuple[tuple[Function, Seen | tuple[float, float]], ...],
+    parts: int,
+) -> tuple[Told, ...] | None:
     rows, columns = result.shape[2:]
     terms = first.shape[3]
     if 0 in result.shape:
@@ -97,6 +110,9 @@ def products(
             told = _numbers(sides, links, constants, width, start, count, how)
             found.append((code, (*behind, *told)))
     return tuple(found)
+
+
+_known_products = lru_cache(maxsize=64)(_products)
 
 
 def _shares(sides: Sequence[Seen], parts: int) -> Iterator[tuple[Sequence[Seen], Sequence[int]]]:
@@ -139,13 +155,13 @@ def _scope(operand: Seen, rows: int, columns: int) -> Scope | None:
 
 def _parts(columns: int, terms: int) -> list[tuple[int, int, int]]:
     """(vectors, the first column, how often): the last columns may be computed twice."""
-    width = min(WIDEST, columns // BLOCK, MOST_STACK // (4 * BLOCK * terms))
+    width = decided(min(WIDEST, columns // BLOCK, MOST_STACK // (4 * BLOCK * terms)))
     if not width:
         return [(1, 0, 1)]
     found = [(width, 0, columns // (BLOCK * width))]
     left = columns % (BLOCK * width)
     if left:
-        last = -(-left // BLOCK)
+        last = decided(-(-left // BLOCK))
         found.append((last, columns - BLOCK * last, 1))
     return found
 

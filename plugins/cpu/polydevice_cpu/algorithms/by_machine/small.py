@@ -10,10 +10,10 @@ import math
 import struct
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from polydevice.processor.machine_code import function_of, processor_flags
-from polydevice_cpu.algorithms.by_machine.code import has_avx512
+from polydevice_cpu.algorithms.by_machine.code import Told, has_avx512
 
 MOST = 512
 """Elements of a result; for more, NumPy takes less."""
@@ -118,7 +118,7 @@ class Function(NamedTuple):
     store: str
 
 
-def prepared(function: Function, forms: Sequence[Form]) -> tuple[Any, bytes] | None:
+def prepared(function: Function, forms: Sequence[Form]) -> Told | None:
     """Return machine code and what it is told, but for the addresses of operands and result.
 
     Args:
@@ -148,7 +148,7 @@ def prepared(function: Function, forms: Sequence[Form]) -> tuple[Any, bytes] | N
         for each in steps:
             walked = each[axis + 1] * sizes[axis + 1] if axis + 1 < AXES else 0
             numbers.append(each[axis] - walked)
-    return code, struct.pack(f"<{len(numbers)}q", *numbers)
+    return code, tuple(numbers)
 
 
 def _loops(forms: Sequence[Form]) -> tuple[list[int], list[list[int]]]:

@@ -67,7 +67,7 @@ def with_code(op: Op, start: Start) -> Start:
                 return None
             return prepared(function, forms)
 
-        return ByMachine(start(context), prepare)
+        return ByMachine(start(context), prepare, may_refuse=False)
 
     return start_code
 
@@ -150,4 +150,4 @@ def _prepare_copy(values: Sequence[Value]) -> Told | None:
     return None if bits is None else prepared(Function((bits,), (), bits), forms)
 
 
-_COPY = ByMachine(_copy, _prepare_copy)
+_COPY = ByMachine(_copy, _prepare_copy, may_refuse=False)

@@ -39,6 +39,7 @@ class Binder:
 
     Attributes:
         inputs, outputs: what follows them, by number.
+        context: of the request.
         arena: bytes for intermediate values.
         tail_outputs: results whose shape the data decided, by position, after a run.
         computes_arrays: whether NumPy computes a step.
@@ -51,7 +52,7 @@ class Binder:
         Raises:
             DeviceMemoryError: it is more than the network may use.
         """
-        self._context = context
+        self.context = context
         self.tail_outputs: dict[int, Array] = {}
         self.arena = workspace.arena.at_least(plan.arena_bytes)
         self._arena_start = address_of(self.arena)
@@ -190,7 +191,7 @@ class Binder:
         return None if storage.array is None else storage.address
 
     def _bind_array_step(self, step: ArrayStep) -> Call:
-        compute = step.start(self._context)
+        compute = step.start(self.context)
         code = compute.code(step.values) if isinstance(compute, ByMachine) else None
         if code is not None:
             return self._bind_code(code, step.values)
@@ -204,7 +205,7 @@ class Binder:
 
     def _bind_tail(self, step: TailStep) -> Call:
         self.computes_arrays = True
-        compute = step.start(self._context)
+        compute = step.start(self.context)
         return tail_of(step, compute, self._arrays(step.inputs), self.tail_outputs)
 
     def _arrays(self, values: Sequence[Value]) -> list[Array]:
@@ -243,7 +244,7 @@ class Binder:
     def _allocated(self, size_bytes: int) -> Array:
         """Memory of the plan's own."""
         self.held_bytes += size_bytes
-        return self._context.compiled.memory.allocated(
+        return self.context.compiled.memory.allocated(
             size_bytes, "what depends on sizes alone", lambda: aligned(max(size_bytes, 1))
         )
 

@@ -10,7 +10,7 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import CALL, Calls, calls_at
 from polydevice_cpu.onednn.engine import address_of
-from polydevice_cpu.plan.binding.array_calls import written
+from polydevice_cpu.plan.binding.array_calls import call_of, written
 from polydevice_cpu.plan.binding.binder import Binder
 from polydevice_cpu.plan.binding.stretches import Call
 from polydevice_cpu.plan.binding.strips import run_strips
@@ -71,7 +71,7 @@ class BoundTable:
         return made
 
     def _array(
-        self, binder: Binder, form: ArrayForm, compute: Compute, views: Sequence[View]
+        self, binder: Binder, form: ArrayForm, compute: Compute | None, views: Sequence[View]
     ) -> Call:
         arrays: list[Array] = []
         homes, stay = self.plan.form.homes, True
@@ -84,7 +84,12 @@ class BoundTable:
                 data = self._data(binder, number, home)
                 arrays.append(np.ndarray(view[0], dtype, data, view[1], view[2]))
         binder.computes_arrays = True
-        return partial(compute, *arrays) if stay else partial(written, compute, arrays)
+        if compute is not None:
+            return partial(compute, *arrays) if stay else partial(written, compute, arrays)
+        assert form.given is not None
+        compute = form.given.start(binder.context)
+        read, written_to = arrays[: form.read], arrays[form.read :]
+        return call_of(form.given, compute, read, written_to, stay=stay)
 
     def _strips(self, binder: Binder, form: StripForm, found: BoundStrips) -> Call:
         strips, offsets, whole, constants = found

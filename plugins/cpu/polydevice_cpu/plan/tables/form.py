@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from polydevice_cpu.onednn.constants import DataType
 from polydevice_cpu.plan.binding.stretches import STRETCH
+from polydevice_cpu.plan.step import ArrayStep
 from polydevice_cpu.plan.value import Kind, Storage, Value
 
 if TYPE_CHECKING:
@@ -56,17 +57,21 @@ class Run(NamedTuple):
 
 
 class ArrayForm(NamedTuple):
-    """A step that NumPy computes, which writes its result itself.
+    """A step that NumPy computes.
 
     Attributes:
         step: its number.
         at: which it is of such steps.
-        homes: where what it reads, and in the end what it writes, is: number of a home, and type.
+        given: that of the template, where it tells what computes it.
+        homes: where what it reads, and behind that what it writes, is: number of a home, and type.
+        read: how many of these it reads.
     """
 
     step: int
     at: int
+    given: ArrayStep | None
     homes: Sequence[tuple[int, np.dtype[Any]]]
+    read: int
 
 
 class StripForm(NamedTuple):

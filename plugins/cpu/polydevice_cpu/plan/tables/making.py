@@ -25,7 +25,7 @@ from polydevice_cpu.plan.filling.filled import Filled, UnfitError, may_be_kept
 from polydevice_cpu.plan.filling.parts import LEAST
 from polydevice_cpu.plan.filling.recipe import StepForm, ValueForm
 from polydevice_cpu.plan.plan import PlanParts
-from polydevice_cpu.plan.step import Compute, PrimitiveStep
+from polydevice_cpu.plan.step import ArrayStep, ByMachine, Compute, PrimitiveStep
 from polydevice_cpu.plan.tables.form import (
     ARENA,
     NOTHING,
@@ -82,8 +82,24 @@ def table_template(
     return making.template(parts, found[0])
 
 
+class _NoContext:
+    """In the place of a request's context, for what is the same for all of them."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise UntraceableError(f"it asks for a request's {name}")
+
+
+_NO_CONTEXT: Any = _NoContext()
+
+
 class _Traced(Filled):
     """Steps that are filled in with symbolic sizes."""
+
+    def forget(self) -> None:
+        """Forget all but storages, so that who asks next notes what it decides by itself."""
+        self._values = [None] * len(self._values)
+        for known in (self._codes, self._are_means, self._descriptors):
+            known.clear()
 
     def _primitive(self, given: Primitive) -> Primitive:
         if isinstance(given, SymbolicPrimitive):
@@ -143,7 +159,7 @@ class Making:
         self._kept: list[int] = []
         self._once: frozenset[int] = frozenset()
         self.calls: dict[int, tuple[int, int]] = {}
-        self.arrays: dict[int, tuple[ArrayForm, tuple[Compute, tuple[Any, ...]]]] = {}
+        self.arrays: dict[int, tuple[ArrayForm, tuple[Compute | None, tuple[Any, ...]]]] = {}
         self.strips: dict[int, tuple[StripForm, tuple[Any, ...]]] = {}
         self.late: list[int] = []
         self._doubts: dict[int, list[tuple[int, Way]]] = {}
@@ -174,11 +190,14 @@ class Making:
 
     def _is_made(self, number: int, form: StepForm) -> bool:
         """Fill in a step in the ways that there are, up to one that is right for all sizes."""
-        if not isinstance(form.given, PrimitiveStep) or form.place < 0:
-            return False
-        ways = {Way.CODE: self._by_code, Way.NUMPY: self._by_numpy, Way.STRIPS: self._in_strips}
+        ways: dict[Way, Callable[[int, StepForm, Any], _Adding | None]] = {}
+        if isinstance(form.given, ArrayStep):
+            ways = {Way.CODE: self._by_own_code, Way.NUMPY: self._by_arrays}
+        elif form.place >= 0:
+            ways = {Way.CODE: self._by_code, Way.NUMPY: self._by_numpy, Way.STRIPS: self._in_strips}
         is_made = False
         for way, fill in ways.items():
+            self._filled.forget()
             made, doubt = self._trace.attempt(partial(fill, number, form, form.given))
             if made is None:
                 continue
@@ -237,8 +256,30 @@ class Making:
         found = [(self._view(value), value.dtype) for value in (*values.values(), target)]
         homes = [(home, dtype) for (home, _), dtype in found]
         views = tuple(view for (_, view), _ in found)
-        array = ArrayForm(number, len(self.arrays), homes)
+        array = ArrayForm(number, len(self.arrays), None, homes, len(values))
         return partial(self._add_array, array, (compute, views))
+
+    def _by_own_code(self, number: int, form: StepForm, given: ArrayStep) -> _Adding | None:
+        """The same of a step whose own function is machine code."""
+        compute = None if given.draws else given.start(_NO_CONTEXT)
+        if not isinstance(compute, ByMachine) or compute.may_refuse:
+            return None
+        values = [self._filled.value(each) for each in (*form.inputs, *form.outputs)]
+        code = compute.code(values)
+        if code is None or code.threads > 1:
+            return None
+        return partial(self._add_code, number, code, list(map(self._at, values)))
+
+    def _by_arrays(self, number: int, form: StepForm, given: ArrayStep) -> _Adding | None:
+        """The same of a step that is NumPy's own."""
+        compute = None if given.draws else given.start(_NO_CONTEXT)
+        if compute is None or isinstance(compute, ByMachine):
+            return None
+        values = [self._filled.value(each) for each in (*form.inputs, *form.outputs)]
+        found = [(self._view(value), value.dtype) for value in values]
+        homes = [(home, dtype) for (home, _), dtype in found]
+        array = ArrayForm(number, len(self.arrays), given, homes, len(form.inputs))
+        return partial(self._add_array, array, (None, tuple(view for (_, view), _ in found)))
 
     def _in_strips(self, number: int, form: StepForm, given: PrimitiveStep) -> _Adding | None:
         """The same of a step in strips."""
@@ -324,9 +365,9 @@ class Making:
         self._alive.append(code.kept)
         self.calls[number] = first, first + code.size
 
-    def _add_array(self, form: ArrayForm, found: tuple[Compute, tuple[Any, ...]]) -> None:
+    def _add_array(self, form: ArrayForm, found: tuple[Compute | None, tuple[Any, ...]]) -> None:
         self.arrays[form.step] = form, found
-        self._filled.is_for_now = True
+        self._filled.is_for_now |= form.given is None
 
     def template(self, parts: PlanParts, numbers: list[Any]) -> TableTemplate | None:
         """Return the template; None where a step is not made for the sizes that there are.

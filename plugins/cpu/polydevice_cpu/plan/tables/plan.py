@@ -57,7 +57,7 @@ class TablePlan(Plan):
         form: TableForm,
         order: Order,
         words: npt.NDArray[np.int64],
-        arrays: Sequence[tuple[Compute, Sequence[View]]],
+        arrays: Sequence[tuple[Compute | None, Sequence[View]]],
         strips: Mapping[int, BoundStrips],
         late: Mapping[int, Step],
         kept: Mapping[int, Storage],

@@ -7,7 +7,7 @@ from typing import Any
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
-from polydevice_cpu.algorithms.by_machine.code import PARTS_AT_ONCE, Code
+from polydevice_cpu.algorithms.by_machine.code import PARTS_AT_ONCE, Code, told
 from polydevice_cpu.algorithms.by_machine.rows.shares import TAKEN, placed, shares_work
 from polydevice_cpu.onednn.engine import address_of
 
@@ -66,14 +66,14 @@ def divide_by_norms(x: Array, result: Array, added: float, least: float) -> None
         added: what is added to the sum.
         least: what it is at least.
     """
-    function, told = _prepared(x.shape, added, least, 1)
-    function(placed(told, address_of(x), address_of(result)))
+    function, numbers = _prepared(x.shape, added, least, 1)
+    function(placed(numbers, address_of(x), address_of(result)))
 
 
 def code(shape: tuple[int, ...], added: float, least: float, threads: int) -> Code:
     """Return code for a source and a result of this shape, which threads may share."""
-    told = _prepared(shape, added, least, threads)
-    return Code.together(told, TAKEN, threads) if shares_work(shape, threads) else Code.of([told])
+    made = _prepared(shape, added, least, threads)
+    return Code.together(made, TAKEN, threads) if shares_work(shape, threads) else Code.of([made])
 
 
 def _prepared(
@@ -82,4 +82,4 @@ def _prepared(
     """Return the function and what it is told of such a source, but for both addresses."""
     rows, length = shape
     each = -(-rows // (threads * PARTS_AT_ONCE)) if shares_work(shape, threads) else rows
-    return function_of(_NORMS), _ARGUMENTS(0, 0, rows, each, 0, length, added, least, 1.0)
+    return function_of(_NORMS), told(_ARGUMENTS, 0, 0, rows, each, 0, length, added, least, 1.0)

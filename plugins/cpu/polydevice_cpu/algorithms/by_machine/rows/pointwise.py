@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 from polydevice.processor.machine_code import function_of
-from polydevice_cpu.algorithms.by_machine.code import PARTS, Code, Told
+from polydevice_cpu.algorithms.by_machine.code import PARTS, Code, Told, told
 from polydevice_cpu.algorithms.by_machine.functions import Activation, Functions
 from polydevice_cpu.algorithms.by_machine.instructions import (
     LOAD,
@@ -37,17 +36,19 @@ def prepared(activation: Activation, count: int, threads: int = 1) -> Code | Non
         return None
     vectors = -(-count // _LANES)
     is_shared = shares_work((vectors, _LANES), threads)
-    each = -(-vectors // (threads * PARTS if is_shared else 1)) * _LANES
+    each = -(-vectors // (threads * PARTS)) * _LANES
+    if not is_shared:
+        return Code.of([_told(*found, 0, count)])
     starts = range(0, count, each)
-    told = [_told(*found, first, min(each, count - first)) for first in starts]
-    return Code.shared(told, threads) if is_shared else Code.of(told)
+    parts = [_told(*found, first, min(each, count - first)) for first in starts]
+    return Code.shared(parts, threads)
 
 
 def _told(function: Any, constants: bytes, first: int, count: int) -> Told:
     rest = count % _LANES
     begin = 4 * first
-    numbers: Sequence[int] = (begin, begin, count // _LANES, (1 << rest) - 1)
-    return function, struct.pack("@4q", *numbers) + constants
+    pack = struct.Struct(f"@4q{len(constants)}s").pack
+    return function, told(pack, begin, begin, count // _LANES, (1 << rest) - 1, constants)
 
 
 @lru_cache(maxsize=32)

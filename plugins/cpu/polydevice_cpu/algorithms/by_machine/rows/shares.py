@@ -11,7 +11,13 @@ from typing import Any
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
-from polydevice_cpu.algorithms.by_machine.code import PARTS_AT_ONCE, Code, has_avx512, may_share
+from polydevice_cpu.algorithms.by_machine.code import (
+    PARTS_AT_ONCE,
+    Code,
+    has_avx512,
+    may_share,
+    told,
+)
 from polydevice_cpu.onednn.engine import address_of
 
 LANES = 16
@@ -241,8 +247,8 @@ def code(shape: tuple[int, ...], threads: int, *, logarithm: bool = False) -> Co
         threads: how many may share the work.
         logarithm: whether the logarithms are wanted.
     """
-    told = _prepared(shape, threads, logarithm=logarithm)
-    return Code.together(told, TAKEN, threads) if shares_work(shape, threads) else Code.of([told])
+    made = _prepared(shape, threads, logarithm=logarithm)
+    return Code.together(made, TAKEN, threads) if shares_work(shape, threads) else Code.of([made])
 
 
 def shares_work(shape: tuple[int, ...], threads: int) -> bool:
@@ -265,10 +271,10 @@ def _prepared(shape: tuple[int, ...], threads: int, *, logarithm: bool) -> tuple
     _, length, behind = shape
     blocks, items = -(-behind // LANES), _items(shape)
     each = -(-items // (threads * PARTS_AT_ONCE)) if shares_work(shape, threads) else items
-    told = _ARGUMENTS(0, 0, items, each, 0, length, behind, blocks, *_NUMBERS)
+    numbers = told(_ARGUMENTS, 0, 0, items, each, 0, length, behind, blocks, *_NUMBERS)
     if logarithm:
-        return function_of(_LOGARITHMS), told
-    return function_of(_ROWS if behind == 1 else _COLUMNS), told
+        return function_of(_LOGARITHMS), numbers
+    return function_of(_ROWS if behind == 1 else _COLUMNS), numbers
 
 
 def placed(told: bytes, *places: int) -> bytes:

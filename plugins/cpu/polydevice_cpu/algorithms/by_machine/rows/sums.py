@@ -6,6 +6,7 @@ import struct
 from typing import Any
 
 from polydevice.processor.machine_code import function_of
+from polydevice_cpu.algorithms.by_machine.code import told
 
 _ARGUMENTS = struct.Struct("@PPnnf").pack
 """Rows, sums, how many there are, their length, and what sums are multiplied by."""
@@ -41,4 +42,4 @@ def prepared(rows: int, length: int, factor: float = 1.0) -> tuple[Any, bytes]:
         length: of each.
         factor: what sums are multiplied by.
     """
-    return function_of(_SUM), _ARGUMENTS(0, 0, rows, length, factor)
+    return function_of(_SUM), told(_ARGUMENTS, 0, 0, rows, length, factor)

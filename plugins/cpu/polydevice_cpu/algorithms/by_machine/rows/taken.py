@@ -10,6 +10,7 @@ import struct
 from typing import Any
 
 from polydevice.processor.machine_code import function_of
+from polydevice_cpu.algorithms.by_machine.code import told
 
 _ARGUMENTS = struct.Struct("@PPPnnnnnn").pack
 """Rows, indices, result; how many indices there are, how many parts of so many rows, bytes of a
@@ -63,5 +64,5 @@ def prepared(
     """
     before, size, behind = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
     row_bytes, is_wide = behind * sizes[0], sizes[1] > INDEX_BYTES[0]
-    told = _ARGUMENTS(0, 0, 0, count, before, size, row_bytes, least, is_wide)
-    return function_of(_TAKE), told
+    sizes_of = 0, 0, 0, count, before, size, row_bytes, least, is_wide
+    return function_of(_TAKE), told(_ARGUMENTS, *sizes_of)

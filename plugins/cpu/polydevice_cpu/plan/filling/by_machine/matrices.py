@@ -61,7 +61,8 @@ class ProductByMachine:
         told = self.told(sizes)
         if told is None:
             return None
-        return Code.of(told) if len(told) < self.threads else Code.shared(told, self.threads)
+        is_shared = len(told) >= self.threads > 1
+        return Code.shared(told, self.threads) if is_shared else Code.of(told)
 
 
 def product_by_machine(given: Primitive) -> ProductByMachine | None:
