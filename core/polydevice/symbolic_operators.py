@@ -25,11 +25,15 @@ OF_NUMPY = {
 }  # fmt: skip
 """What NumPy calls the arithmetic of its scalars."""
 
+_MOST_SHIFTED = 4096
+"""Formulas are also computed of sizes for which nobody wants what they give: by how much, so that
+it takes no memory."""
+
 CALLED: dict[str, Callable[..., Any]] = {
     "neg": operator.neg, "abs": abs, "invert": operator.invert, "ceil": math.ceil,
     "floor": math.floor, "trunc": math.trunc, "bit_length": lambda n: n.bit_length(),
     "log2": math.log2, "sqrt": math.sqrt, "isqrt": math.isqrt, "round": round,
-    "left_shift": lambda n, by: n << max(by, 0),
+    "left_shift": lambda n, by: n << min(max(by, 0), _MOST_SHIFTED),
     "single": lambda n: float(np.float32(n)),
     "single_bits": lambda n: int(np.float32(n).view(np.uint32)),
 }  # fmt: skip

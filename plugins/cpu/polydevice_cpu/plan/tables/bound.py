@@ -73,10 +73,10 @@ class BoundTable:
     def _array(
         self, binder: Binder, form: ArrayForm, compute: Compute | None, views: Sequence[View]
     ) -> Call:
-        arrays: list[Array] = []
+        sides: tuple[list[Array], list[Array]] = [], []  # what it reads, and what it writes
         homes, stay = self.plan.form.homes, True
-        for (number, dtype), view in zip(form.homes, views, strict=True):
-            home = homes[number]
+        for at, ((number, dtype), view) in enumerate(zip(form.homes, views, strict=True)):
+            home, arrays = homes[number], sides[at >= form.read]
             if home.kind in (Kind.INPUT, Kind.OUTPUT):
                 stay = False
                 self._follow(binder, home, arrays, dtype, view)
@@ -85,11 +85,10 @@ class BoundTable:
                 arrays.append(np.ndarray(view[0], dtype, data, view[1], view[2]))
         binder.computes_arrays = True
         if compute is not None:
-            return partial(compute, *arrays) if stay else partial(written, compute, arrays)
+            whole = partial(compute, *sides[0], *sides[1])
+            return whole if stay else partial(written, compute, *sides)
         assert form.given is not None
-        compute = form.given.start(binder.context)
-        read, written_to = arrays[: form.read], arrays[form.read :]
-        return call_of(form.given, compute, read, written_to, stay=stay)
+        return call_of(form.given, form.given.start(binder.context), *sides, stay=stay)
 
     def _strips(self, binder: Binder, form: StripForm, found: BoundStrips) -> Call:
         strips, offsets, whole, constants = found

@@ -13,6 +13,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from polydevice.symbolic_formulas import Formulas
 from polydevice_cpu.onednn.ahead import ahead
@@ -107,7 +108,7 @@ class TableTemplate:
         form, words = self._form, self._form.words.copy()
         distinct = form.distinct
         if distinct:
-            words[form.varying] = np.array(found[:distinct], np.int64)[form.which]
+            words[form.varying] = _words(found[:distinct])[form.which]
         arena_bytes, kept_bytes, shapes, arrays, strips, known, offsets, inputs = found[distinct:]
         kept = {
             number: Storage(Kind.KEPT, size)
@@ -192,6 +193,14 @@ class TableTemplate:
                 constants = {**constants, index: recipe.packed(value, layout, packing)}
             made[form.step] = BoundStrips(strips, offsets, whole, constants)
         return made, lacking
+
+
+def _words(numbers: list[int]) -> npt.NDArray[np.int64]:
+    """Numbers of 8 bytes; those of ways that are no choice may be any."""
+    try:
+        return np.array(numbers, np.int64)
+    except OverflowError:
+        return np.array([number & (1 << 64) - 1 for number in numbers], np.uint64).view(np.int64)
 
 
 @lru_cache(maxsize=256)
