@@ -73,9 +73,12 @@ class BoundPlan:
         self.tail_outputs = binder.tail_outputs
         self.computes_arrays = binder.computes_arrays
         counts = [step.primitive.threads for step in primitives]
+        shared = [call.code.threads for call in self._of_steps if isinstance(call, CodeCall)]
+        if self._table is not None:
+            counts += self._table.threads
+            shared.append(self._table.plan.form.threads)
         # NumPy's steps may multiply with oneDNN's code, too.
         self._first_threads = counts[0] if counts else context.compiled.settings.threads
-        shared = [call.code.threads for call in self._of_steps if isinstance(call, CodeCall)]
         self._most_threads = max((*counts, *shared), default=1)
         self._changes_threads = len(set(counts)) > 1
         self._stretches: list[list[Call]] | None = None
@@ -271,7 +274,7 @@ class BoundPlan:
     def _in_stretches(self) -> list[list[Call]]:
         """The calls, and between them those that change the number of threads."""
         if self._table is not None and not self._without:
-            return stretches(self._table.calls)
+            return stretches(self._table.calls_of(self._first_threads, self._set_threads))
         run: list[Call] = []
         threads = self._first_threads
         for number, (step, call) in enumerate(zip(self.plan.steps, self._calls, strict=True)):

@@ -15,7 +15,6 @@ from polydevice_cpu.plan.filling.filled import Filled, UnfitError
 from polydevice_cpu.plan.filling.formulas import Formulas
 from polydevice_cpu.plan.filling.recipe import Packing, Recipe
 from polydevice_cpu.plan.plan import Plan, PlanParts
-from polydevice_cpu.plan.step import PrimitiveStep
 from polydevice_cpu.plan.tables.making import table_template
 from polydevice_cpu.plan.tables.template import Broken, TableTemplate
 
@@ -58,8 +57,6 @@ class PlanTemplate:
         self._found = found
         self._formulas = trace.formulas(found.wanted)
         found.wanted.clear()
-        steps = [step for step in parts.steps if isinstance(step, PrimitiveStep)]
-        self._may_be_tables = all(step.primitive.threads == 1 for step in steps)
         self._tables: list[TableTemplate] = []
         self._tried = self._filled_in = 0
 
@@ -119,7 +116,7 @@ class PlanTemplate:
     def _learn(self, sizes: Sequence[int]) -> None:
         """Make a table for sizes like these, where such sizes come again."""
         self._filled_in += 1
-        if not self._may_be_tables or self._filled_in < PATIENCE or self._tried == MOST_TABLES:
+        if self._filled_in < PATIENCE or self._tried == MOST_TABLES:
             return
         self._filled_in, self._tried = 0, self._tried + 1
         contents = self._found, self._recipe, self._packing

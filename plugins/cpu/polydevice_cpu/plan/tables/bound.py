@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -14,7 +14,7 @@ from polydevice_cpu.plan.binding.array_calls import call_of, written
 from polydevice_cpu.plan.binding.binder import Binder
 from polydevice_cpu.plan.binding.stretches import Call
 from polydevice_cpu.plan.binding.strips import run_strips
-from polydevice_cpu.plan.step import Compute
+from polydevice_cpu.plan.step import Compute, PrimitiveStep
 from polydevice_cpu.plan.tables.form import ARENA, TABLE, ArrayForm, Home, Run, StripForm
 from polydevice_cpu.plan.tables.plan import BoundStrips, TablePlan, View
 from polydevice_cpu.plan.value import Kind
@@ -25,7 +25,7 @@ class BoundTable:
 
     Attributes:
         plan: what they are of.
-        calls: in order; one may be of several steps.
+        threads: with how many the primitives run, in order.
         late: those of steps that are no numbers, by number.
     """
 
@@ -46,18 +46,37 @@ class BoundTable:
             moving.tables.append((words, places, plan.words[places]))
         self.late = {number: binder.bind(step) for number, step in plan.late.items()}
         self._others: dict[int, Call] = {}
-        self.calls: list[Call] = []
+        self._calls: list[tuple[Call, int]] = []
         for each in plan.order:
             if isinstance(each, Run):
-                self.calls.append(self._code(*each.calls))
+                self._calls.append((self._code(*each.calls), 0))
             elif isinstance(each, ArrayForm):
                 call = self._others[each.step] = self._array(binder, each, *plan.arrays[each.at])
-                self.calls.append(call)
+                self._calls.append((call, 0))
             elif isinstance(each, StripForm):
                 call = self._others[each.step] = self._strips(binder, each, plan.strips[each.step])
-                self.calls.append(call)
+                threads = plan.strips[each.step].strips.pieces[0].primitive.threads
+                self._calls.append((call, threads))
             elif each not in form.once:
-                self.calls.append(self.late[each])
+                step = plan.late[each]
+                threads = step.primitive.threads if isinstance(step, PrimitiveStep) else 0
+                self._calls.append((self.late[each], threads))
+        self.threads = [threads for _, threads in self._calls if threads]
+
+    def calls_of(self, threads: int, change: Callable[[int], object]) -> list[Call]:
+        """Return the calls in order, one may be of several steps, and what changes threads.
+
+        Args:
+            threads: how many there are at first.
+            change: sets the number of threads that primitives run with.
+        """
+        found: list[Call] = []
+        for call, wanted in self._calls:
+            if wanted and wanted != threads:
+                threads = wanted
+                found.append(partial(change, threads))
+            found.append(call)
+        return found
 
     def of_steps(self) -> list[Call]:
         """Return the call of each step."""

@@ -117,6 +117,7 @@ class TableForm:
         kept: numbers of the storages that the request keeps for what depends on sizes alone.
         once: numbers of the steps that compute that.
         step_count: how many steps there are.
+        threads: how many share a call of machine code, at most.
         alive: what machine code reads besides.
     """
 
@@ -133,6 +134,7 @@ class TableForm:
     kept: Sequence[int]
     once: frozenset[int]
     step_count: int
+    threads: int
     alive: Sequence[object]
 
     def order(self, broken: Container[tuple[int, Way]]) -> Order:

@@ -164,6 +164,7 @@ class Making:
         self.late: list[int] = []
         self._doubts: dict[int, list[tuple[int, Way]]] = {}
         self._arena_bytes: Any = 0
+        self._threads = 1
 
     def make(self, parts: PlanParts) -> None:
         """Fill in all steps that may be numbers.
@@ -266,7 +267,7 @@ class Making:
             return None
         values = [self._filled.value(each) for each in (*form.inputs, *form.outputs)]
         code = compute.code(values)
-        if code is None or code.threads > 1:
+        if code is None:
             return None
         return partial(self._add_code, number, code, list(map(self._at, values)))
 
@@ -363,6 +364,7 @@ class Making:
         self._told += told[head:]
         self._bases += bases[head:]
         self._alive.append(code.kept)
+        self._threads = max(self._threads, code.threads)
         self.calls[number] = first, first + code.size
 
     def _add_array(self, form: ArrayForm, found: tuple[Compute | None, tuple[Any, ...]]) -> None:
@@ -409,6 +411,7 @@ class Making:
             self._kept,
             self._once,
             len(self._recipe.steps),
+            self._threads,
             self._alive,
         )
         wanted = [

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from polydevice.symbolic_size import decided
+from polydevice.symbolic_size import decided, is_symbolic, is_within
 
 _Kind = tuple[int, int, int, int]
 NUMBERS = 4
@@ -36,6 +36,8 @@ class Kinds(NamedTuple):
 
     def parts(self, most: int) -> list[Kinds]:
         """Return up to so many parts of the places, of about as many elements each."""
+        if any(map(is_symbolic, self.numbers)):
+            return self._parts_of_middle(most)
         each, found = -(-self.elements // most), list[list[_Kind]]()
         left = 0
         for at in range(0, len(self.numbers), NUMBERS):
@@ -49,6 +51,25 @@ class Kinds(NamedTuple):
                 left -= taken * (end - begin)
                 place, count = place + taken, count - taken
         return [Kinds.of(part) for part in found]
+
+    def _parts_of_middle(self, most: int) -> list[Kinds]:
+        """The same of sizes that are formulas: so many parts of the places of the first kind.
+
+        What is before these comes with the first part, and what is behind them with the last one.
+        """
+        (place, count, begin, end), *others = zip(*[iter(self.numbers)] * NUMBERS, strict=True)
+        if not is_within(most - count, 0):
+            return [self]
+        found = []
+        for part in range(most):
+            first, behind = count * part // most, count * (part + 1) // most
+            kinds = [(place + first, behind - first, begin, end)]
+            if part == 0:
+                kinds += [kind for kind in others if not is_symbolic(kind[0])]
+            if part == most - 1:
+                kinds += [kind for kind in others if is_symbolic(kind[0])]
+            found.append(Kinds.of(kinds))
+        return found
 
 
 class _Ends(NamedTuple):
