@@ -104,6 +104,59 @@ def test_pairs(shapes, kind):
             np.testing.assert_array_equal(got, np.broadcast_to(want, shapes[2]), name)
 
 
+DIVISIONS = {
+    "divide": lambda a, b: np.trunc(a.astype(np.longdouble) / b).astype(a.dtype),
+    "divide down": np.floor_divide, "remainder": np.fmod, "modulo": np.remainder,
+}  # fmt: skip
+
+
+@with_avx
+@pytest.mark.parametrize("shapes", SHAPES)
+@pytest.mark.parametrize("name", DIVISIONS)
+def test_quotients(name, shapes):
+    rng = np.random.default_rng(2)
+    for element in (np.int64, np.int32):
+        kind, (least, most) = f"i{8 * np.dtype(element).itemsize}", (-40, 40)
+        a, b = (numbers(rng, element, shape) for shape in shapes[:2])
+        a[...], b[...] = (rng.integers(least, most, x.shape) for x in (a, b))
+        b[b == 0] = -1
+        if a.ndim:
+            a.flat[0] = np.iinfo(element).min
+        with np.errstate(all="ignore"):
+            want = DIVISIONS[name](*np.broadcast_arrays(a, b))
+        function = Function((kind, kind), (*small.DIVISION, name), kind)
+        got = computed(function, (a, b), element, shapes[2])
+        right = np.broadcast_to(want, shapes[2])
+        if name == "divide":  # of the least number by -1, NumPy's truncation is another one
+            overflows = np.broadcast_to((a == np.iinfo(element).min) & (b == -1), shapes[2])
+            got, right = np.where(overflows, 0, got), np.where(overflows, 0, right)
+        np.testing.assert_array_equal(got, right)
+
+
+def test_quotients_by_0_are_numpys(core):
+    """Machine code refuses them, whatever follows in the same call."""
+    rng = np.random.default_rng(3)
+    nodes = [
+        ("Div", ["a", "b"], ["q"], {}), ("Mod", ["a", "b"], ["m"], {}),
+        ("Mod", ["a", "b"], ["f"], {"fmod": 1}), ("Add", ["q", "m"], ["s"], {}),
+    ]  # fmt: skip
+    made = build(nodes, {"a": [5, 7], "b": [7]}, ["q", "m", "f", "s"], {}, element_type=np.int64)
+    request = load(core, made).create_infer_request()
+    for number in range(4):
+        a, b = rng.integers(-50, 50, (5, 7)), rng.integers(-9, 9, 7)
+        b[b == 0] = 4
+        for found, right in zip(
+            request.infer({"a": a, "b": b}).values(), answer(made, {"a": a, "b": b}), strict=True
+        ):
+            np.testing.assert_array_equal(found, right)
+        b[number] = 0
+        found = {name: each.copy() for name, each in request.infer({"a": a, "b": b}).items()}
+        with np.errstate(all="ignore"):
+            np.testing.assert_array_equal(found["m"], np.remainder(a, b))
+        np.testing.assert_array_equal(found["q"][:, number], 0)
+        np.testing.assert_array_equal(found["s"], found["q"] + found["m"])
+
+
 @with_avx
 @pytest.mark.parametrize("bits", ["i64", "i32", "byte"])
 def test_selected(bits):

@@ -27,8 +27,8 @@ def chain(length: int) -> bytes:
         ("CumSum", [a, "axis"], [b], {}) if 2 * n == length else ("MatMul", [a, "w"], [b], {})
         for n, (a, b) in enumerate(itertools.pairwise(names))
     ]
-    weights = {"w": image(1, 8, 8) / 4, "axis": np.int64(0)}
-    return models.build(nodes, {"x": [3, 8]}, ["y"], weights)
+    weights = {"w": image(1, 64, 64) / 24, "axis": np.int64(0)}
+    return models.build(nodes, {"x": [48, 64]}, ["y"], weights)
 
 
 @pytest.mark.parametrize("loops", [True, False], ids=["together", "one by one"])
@@ -38,7 +38,7 @@ def test_answers_and_failures(core, monkeypatch, length, loops) -> None:
         monkeypatch.setattr(module, "calls", lambda _: None)
     model = chain(length)
     request = load(core, model).create_infer_request()
-    feed = {"x": image(2, 3, 8)}
+    feed = {"x": image(2, 48, 64)}
     expected = models.answer(model, feed)[0]
     for _ in range(3):
         np.testing.assert_allclose(request.infer(feed)["y"], expected, rtol=1e-4, atol=1e-5)

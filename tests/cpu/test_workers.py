@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from polydevice import Core
+from polydevice_cpu.algorithms.by_machine.rows import product
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.plan.step import PrimitiveStep
@@ -131,7 +132,10 @@ def sandwich(small: int) -> bytes:
     ],
     ids=["small", "large", "few small steps", "many small steps"],
 )
-def test_small_networks_and_long_stretches_of_small_steps_run_in_one_thread(rng, model, threads):
+def test_small_networks_and_long_stretches_of_small_steps_run_in_one_thread(
+    rng, monkeypatch, model, threads
+):
+    monkeypatch.setattr(product, "MOST", 0)  # which is no primitive's
     get, set_ = openmp.functions()
     own = get()
     set_(2)  # what the user has set is there again after inferring

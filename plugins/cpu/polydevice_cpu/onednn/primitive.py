@@ -15,8 +15,8 @@ from polydevice.locks import Lock
 from polydevice.symbolic_size import NoFormulaError, is_symbolic, number_of
 from polydevice.symbolic_trace import current_trace
 from polydevice_cpu.onednn import openmp
-from polydevice_cpu.onednn.attributes import Attributes
-from polydevice_cpu.onednn.constants import Arg, DataType, Query, Status
+from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, PostOp
+from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType, Query, Status
 from polydevice_cpu.onednn.descriptor import (
     OPAQUE,
     Descriptor,
@@ -91,6 +91,9 @@ class _Handles:
 class Primitive:
     """A primitive and what its descriptor answers; `number` tells it from all others.
 
+    Its `chain` is what it does to each number of its source, if it is a pointwise one, or to each
+    sum of products.
+
     Made by the functions of `polydevice_cpu.onednn.primitives`. Executing it is safe from several
     threads at once, each with its own memory and scratchpad. While it is in use, who asks for the
     same again gets it: layers, plans, requests and networks share it.
@@ -104,6 +107,7 @@ class Primitive:
         "_library",
         "_making",
         "_scratchpad_bytes",
+        "chain",
         "handle",
         "implementation",
         "is_proved",
@@ -125,6 +129,7 @@ class Primitive:
         self._library.call("primitive_desc_query", description, Query.IMPL_INFO, 0, c.byref(text))
         self.implementation = (text.value or b"").decode()
         self.threads = openmp.thread_count()  # how many it is made for and has to run with
+        self.chain: tuple[PostOp, ...] | None = None
         self.is_proved = False  # `polydevice_cpu.proof` says so
         self._making = Lock()
 
@@ -151,6 +156,7 @@ class Primitive:
         if description is None:
             return None
         made = cls(description, kind)
+        made.chain = _chain(kind, arguments)
         if key is None:
             return made
         with _LOCK:
@@ -329,6 +335,7 @@ class SymbolicPrimitive(Primitive):
         self._asked = self.opaque
         self.number, self.threads = witness.number, witness.threads
         self.implementation, self.is_proved = witness.implementation, False
+        self.chain = None
         self._scratchpad_bytes = None
 
     def compile(self) -> Primitive:
@@ -400,6 +407,20 @@ def is_formula(argument: Argument) -> bool:
     if isinstance(argument, tuple):
         return any(isinstance(each, SymbolicDescriptor) or is_symbolic(each) for each in argument)
     return isinstance(argument, SymbolicDescriptor) or is_symbolic(argument)
+
+
+def _chain(kind: str, arguments: Sequence[Any]) -> tuple[PostOp, ...] | None:
+    """What a primitive does to each number, one after the other; None of other kinds."""
+    attributes = arguments[-1]
+    if not isinstance(attributes, Attributes) or attributes.quantisation:
+        return None
+    if kind == "binary":
+        _, algorithm, _, second, *_ = arguments
+        return Binary(Algorithm(algorithm), second), *attributes.post_ops
+    if kind == "eltwise_forward":
+        _, _, algorithm, _, _, alpha, beta, _ = arguments
+        return Eltwise(Algorithm(algorithm), alpha, beta), *attributes.post_ops
+    return attributes.post_ops if kind == "matmul" else None
 
 
 def _of_numbers(argument: Any) -> Any:

@@ -23,6 +23,7 @@ from polydevice_cpu.passes import prepare
 from polydevice_cpu.plan.array_steps.tail import make_tail
 from polydevice_cpu.plan.binding.bound import BoundPlan
 from polydevice_cpu.plan.binding.context import Context
+from polydevice_cpu.plan.binding.growing import Growing
 from polydevice_cpu.plan.binding.places import SMALL_BYTES, Places
 from polydevice_cpu.plan.binding.rounds import Rounds
 from polydevice_cpu.plan.binding.workspace import Workspace
@@ -38,6 +39,9 @@ from polydevice_cpu.proof.ledger import keep_verdicts
 
 if TYPE_CHECKING:
     from polydevice_cpu.plan.filling.template import PlanTemplate
+
+BEGINNINGS = 4
+"""Sizes with which a loop begins that are remembered: with other ones, others may be bound."""
 
 PATIENCE = 2
 """Plans that are made with numbers before one is made with formulas."""
@@ -286,6 +290,7 @@ class RequestPlans:
         self._found: dict[Shapes, BoundPlan] = {}
         self._changes = -1
         self._rounds: Rounds | None = None
+        self._growing: dict[Shapes, Growing | None] = {}
 
     def release(self) -> None:
         """Let go of the memory for computing."""
@@ -294,6 +299,7 @@ class RequestPlans:
         self._latest = None
         self._found = {}
         self._rounds = None
+        self._growing = {}
 
     def rounds(self, op: Iteration, shapes: Shapes) -> Rounds | None:
         """Return the body of `op`, bound for all iterations; None where they may differ."""
@@ -307,6 +313,21 @@ class RequestPlans:
                     return None
                 latest = self._rounds = Rounds(op, plan, shapes, self.context, self._workspace)
         return latest
+
+    def growing(self, op: Iteration, shapes: Shapes) -> Growing | None:
+        """Return iterations of `op` that begin with inputs of these shapes for the second time."""
+        if None in shapes or not Growing.suits(op):
+            return None
+        known = self._growing.get(shapes)
+        if known is None:
+            is_new = shapes not in self._growing
+            if is_new and len(self._growing) >= BEGINNINGS:
+                self._growing.pop(next(iter(self._growing)))
+            if not is_new:
+                parts = self.compiled.plan, self.context, self._workspace
+                known = Growing(op, shapes, *parts)
+            self._growing[shapes] = known
+        return known
 
     def bound(self, shapes: Shapes) -> BoundPlan:
         """Return the bound plan for these input shapes."""

@@ -16,6 +16,7 @@ from polydevice.runtime.layer_times import LayerTimes
 from polydevice.tensor import TensorDesc
 from polydevice_cpu.onednn.engine import ALIGNMENT_BYTES
 from polydevice_cpu.plan.building.accumulate import accumulate
+from polydevice_cpu.plan.few_numbers import by_machine
 from polydevice_cpu.plan.step import PrimitiveStep, Step, TailStep, name_of
 from polydevice_cpu.plan.value import Kind, Storage, Value
 
@@ -83,7 +84,8 @@ class Plan:
     def __init__(self, parts: PlanParts) -> None:
         if parts.arena is None:
             parts.settle()
-        self._steps, self._outputs = steps, outputs = parts.steps, parts.outputs
+        self._steps = steps = list(map(by_machine, parts.steps))
+        self._outputs = outputs = parts.outputs
         nothing: Result = ((0,), np.dtype(np.float32))
         results = [nothing if each is None else (each.shape, each.dtype) for each in outputs]
         self._note(parts, parts.once, results)

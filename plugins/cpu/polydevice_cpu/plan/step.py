@@ -17,6 +17,9 @@ from polydevice_cpu.plan.value import Value
 MACHINE_CODE = "polydevice:avx512"
 """What counters call steps of our own machine code."""
 
+FEW_NUMBERS = "polydevice:avx512_few"
+"""The same where it takes the place of a primitive, as there are few numbers."""
+
 Compute = Callable[..., Array | Sequence[Array]]
 """``f(*inputs)`` returns the output or a sequence of them; it never writes its inputs."""
 

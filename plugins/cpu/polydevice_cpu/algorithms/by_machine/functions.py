@@ -68,7 +68,8 @@ class Functions(Instructions):
             "affine": self._affine, "leakyrelu": self._leaky_relu,
             "thresholdedrelu": self._thresholded_relu, "scaledtanh": self._scaled_tanh,
             "hardsigmoid": self._hard_sigmoid, "elu": self._elu, "softsign": self._soft_sign,
-            "softplus": self._soft_plus, "erf": self._erf,
+            "softplus": self._soft_plus, "erf": self._erf, "exp": self._exp,
+            "square": self._square, "abs": self._abs, "sqrt": self._sqrt,
         }  # fmt: skip
         functions[activation.name](x, activation.alpha, activation.beta)
 
@@ -237,6 +238,19 @@ class Functions(Instructions):
         self._polynomial(x, square, _ODD)
         self.of_vectors(ADD, small, small, small)
         self.vector(0xA8, x, small, given, kind=2, prefix=1, is_memory=False)
+
+    def _exp(self, x: int, _: float, __: float) -> None:
+        self.bound(x, _NOTHING, _MOST)
+        self.of_vectors(LOAD, x, 0, self._exponential(x))
+
+    def _square(self, x: int, _: float, __: float) -> None:
+        self.of_vectors(MUL, x, x, x)
+
+    def _abs(self, x: int, _: float, __: float) -> None:
+        self.with_bits(AND, x, x, _REST)
+
+    def _sqrt(self, x: int, _: float, __: float) -> None:
+        self.of_vectors(0x51, x, 0, x)
 
     def _erf(self, x: int, _: float, __: float) -> None:
         """As `special_functions.erf` computes it."""

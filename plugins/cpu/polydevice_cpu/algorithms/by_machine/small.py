@@ -41,6 +41,15 @@ _PIECES = {
     "add": "4801c8",  # add rax, rcx
     "subtract": "4829c8",  # sub rax, rcx
     "multiply": "480fafc1",  # imul rax, rcx
+    # test rcx, rcx; jnz 1f; mov ecx, 1; mov esi, 1; 1:
+    "refuse 0": "4885c9750ab901000000be01000000",
+    "without -1": "4883f9ff750648f7d848f7d9",  # cmp rcx, -1; jne 1f; neg rax; neg rcx; 1:
+    "divide": "489948f7f9",  # cqo; idiv rcx
+    # cqo; idiv rcx; test rdx, rdx; jz 1f; xor rdx, rcx; jns 1f; dec rax; 1:
+    "divide down": "489948f7f94885d274084831ca790348ffc8",
+    "remainder": "489948f7f94889d0",  # cqo; idiv rcx; mov rax, rdx
+    # cqo; idiv rcx; mov rax, rdx; test rdx, rdx; jz 1f; xor rdx, rcx; jns 1f; add rax, rcx; 1:
+    "modulo": "489948f7f94889d04885d274084831ca79034801c8",
     "minimum": "4839c1480f4cc1",  # cmp rcx, rax; cmovl rax, rcx
     "maximum": "4839c1480f4fc1",  # cmp rcx, rax; cmovg rax, rcx
     "and": "4821c8",  # and rax, rcx
@@ -72,7 +81,9 @@ _PIECES = {
     # vxorps xmm1, xmm1, xmm1; vcmpneqss xmm0, xmm0, xmm1; vmovd eax, xmm0; and eax, 1
     "f32 is not 0": "c5f057c9c5fac2c104c5f97ec083e001",
     "begin": "f30f1efa535541544155",  # endbr64; push rbx; push rbp; push r12; push r13
+    "none refused": "31f6",  # xor esi, esi
     "end": "31c0415d415c5d5bc3",  # xor eax, eax; pop r13; pop r12; pop rbp; pop rbx; ret
+    "end refused": "89f0415d415c5d5bc3",  # mov eax, esi; pop r13; pop r12; pop rbp; pop rbx; ret
     "A row": "62d17cc91000",  # vmovups zmm0{k1}{z}, [r8]
     "B row": "62d17cc91009",  # vmovups zmm1{k1}{z}, [r9]
     "A one": "62d27d481800",  # vbroadcastss zmm0, [r8]
@@ -99,6 +110,10 @@ that are there."""
 
 _POINTERS, _COUNTERS = (8, 9, 10, 11), ((3, False), (5, False), (12, True), (13, True))
 _ADD, _LOAD = 0x03, 0x8B
+
+DIVISION = _REFUSE_0, _ = "refuse 0", "without -1"
+"""The steps before a division, which end the process else: for 0, 1 is returned in the end, and
+results are no good; -1 becomes 1, as the least number has no quotient by it."""
 
 Form = tuple[tuple[int, ...], tuple[int, ...]]
 """Sizes and strides in bytes."""
@@ -128,7 +143,7 @@ def prepared(function: Function, forms: Sequence[Form]) -> Told | None:
     Returns:
         None where there are too many elements or axes, and where the system has no such code.
     """
-    sizes, steps = _loops(forms)
+    sizes, steps = loops(forms)
     count = math.prod(sizes)
     if not 0 < count <= MOST_OF_ROWS or len(sizes) > AXES:
         return None
@@ -151,7 +166,7 @@ def prepared(function: Function, forms: Sequence[Form]) -> Told | None:
     return code, tuple(numbers)
 
 
-def _loops(forms: Sequence[Form]) -> tuple[list[int], list[list[int]]]:
+def loops(forms: Sequence[Form]) -> tuple[list[int], list[list[int]]]:
     """Return the sizes of axes, the outermost first, and steps in bytes of each along them.
 
     All are stretched to the last one's sizes; axes that lie one behind the other are one.
@@ -231,12 +246,17 @@ def _code(function: Function) -> bytes:
     names = ("C", "A", "B") if "select" in function.steps else ("A", "B")
     reads = [f"{name} {kind}" for name, kind in zip(names, function.reads, strict=False)]
     body = [*reads, *function.steps, f"store {function.store}"]
-    return _looped(pointers, b"".join(bytes.fromhex(_PIECES[name]) for name in body))
+    may_refuse = _REFUSE_0 in function.steps
+    code = b"".join(bytes.fromhex(_PIECES[name]) for name in body)
+    return _looped(pointers, code, may_refuse=may_refuse)
 
 
-def _looped(pointers: Sequence[int], body: bytes, *, by_rows: bool = False) -> bytes:
+def _looped(
+    pointers: Sequence[int], body: bytes, *, by_rows: bool = False, may_refuse: bool = False
+) -> bytes:
     """Loops around what computes an element, or a row of them."""
     code = bytearray(bytes.fromhex(_PIECES["begin"]))
+    code += bytes.fromhex(_PIECES["none refused"]) if may_refuse else b""
     for place, register in enumerate(pointers):
         code += _with_number(_LOAD, register, place)
     starts = []
@@ -257,7 +277,7 @@ def _looped(pointers: Sequence[int], body: bytes, *, by_rows: bool = False) -> b
         code += bytes((0x49 if is_high else 0x48, 0xFF, 0xC8 | register & 7, 0x0F, 0x85))
         code += struct.pack("<i", starts[axis] - len(code) - 4)
     code += bytes.fromhex(_PIECES["upper"]) if by_rows else b""
-    return bytes(code + bytes.fromhex(_PIECES["end"]))
+    return bytes(code + bytes.fromhex(_PIECES["end refused" if may_refuse else "end"]))
 
 
 def _with_number(opcode: int, register: int, number: int) -> bytes:

@@ -26,6 +26,7 @@ from polydevice_cpu.plan.array_steps.bags import bags_of
 from polydevice_cpu.plan.array_steps.growth import KEPT
 from polydevice_cpu.plan.array_steps.start import starts
 from polydevice_cpu.plan.binding.context import Context
+from polydevice_cpu.plan.binding.growing import Growing
 from polydevice_cpu.plan.binding.iterations import Taken
 from polydevice_cpu.plan.binding.rounds import Rounds
 from polydevice_cpu.plan.compiled import RequestPlans, shapes_of
@@ -108,17 +109,23 @@ def _iterate(
     condition = op.execution_condition if isinstance(op, Loop) else None
     joined = [tie for tie in op.body_outputs if tie.slicing is not None]
     parts: dict[int, list[Array]] = {tie.output: [] for tie in joined}
-    held, bounds = 0, current_bounds()
+    bounds, end = current_bounds(), ITERATION_LIMIT + 1 if count is None else count
+    iteration = 0
     results: Sequence[Array] | None = None
     rounds: Rounds | None = None
-    iteration = 0
-    while goes_on and (count is None or iteration < count):
+    growing: Growing | None = None
+    if goes_on and end > 0:
+        given.update({parameter: part(0) for parameter, part in changing.items()})
+        rounds, growing = _bound(op, plans, given)
+    if growing is not None:
+        taken = [(out.result, parts[out.output]) for out in joined]
+        iteration, goes_on, results = growing.run(given, min(end, ITERATION_LIMIT), taken)
+    held = sum(part.nbytes for each in parts.values() for part in each)
+    bounds.admit(2 * held, f"{op.type}, after {iteration} iterations,")
+    while goes_on and iteration < end:
         if iteration >= ITERATION_LIMIT:
             raise InferenceError(f"{op.type} has run {ITERATION_LIMIT} iterations without an end")
         values = {parameter: part(iteration) for parameter, part in changing.items()}
-        if iteration == 0:
-            given.update(values)
-            rounds = _rounds(op, plans, given)
         if rounds is None:
             given.update(values)
             for array in number.values():
@@ -136,11 +143,11 @@ def _iterate(
             goes_on = _holds(results[condition])
         iteration += 1
         if rounds is not None and goes_on:
-            end = ITERATION_LIMIT if count is None else min(count, ITERATION_LIMIT)
-            taken = [_taken(out, results[out.result], parts[out.output]) for out in joined]
-            iteration, goes_on = rounds.go_on(iteration, end, condition, changing, taken)
+            kept = [_taken(out, results[out.result], parts[out.output]) for out in joined]
+            most = min(end, ITERATION_LIMIT)
+            iteration, goes_on = rounds.go_on(iteration, most, condition, changing, kept)
             results = rounds.results(iteration - 1)
-    if rounds is not None and results is not None:
+    if (rounds is not None or growing is not None) and results is not None:
         results = [result.copy() for result in results]
     return _collect(op, inputs, given, results, parts)
 
@@ -182,15 +189,22 @@ def _parts(whole: Array, slicing: Slicing, count: int | None) -> Callable[[int],
     return part
 
 
-def _rounds(op: Iteration, plans: RequestPlans, given: dict[int, Array]) -> Rounds | None:
-    """The body bound for all iterations, with the values of the first; None where they differ."""
+def _bound(
+    op: Iteration, plans: RequestPlans, given: dict[int, Array]
+) -> tuple[Rounds | None, Growing | None]:
+    """The body bound for all iterations, which read `given` first.
+
+    Either for iterations that are all alike, or for each of them; neither where it is neither.
+    """
     for parameter, array in given.items():
         if not array.flags.c_contiguous:
             given[parameter] = array.copy(order="C")
-    rounds = plans.rounds(op, shapes_of([given[k] for k in sorted(given)]))
-    if rounds is not None:
-        rounds.begin(given)
-    return rounds
+    shapes = shapes_of([given[k] for k in sorted(given)])
+    rounds = plans.rounds(op, shapes)
+    if rounds is None:
+        return None, plans.growing(op, shapes)
+    rounds.begin(given)
+    return rounds, None
 
 
 class _Bounds:

@@ -14,7 +14,7 @@ from polydevice.ops.op import Op
 from polydevice.ops.pointwise import AutoBroadcast, BinaryPointwise
 from polydevice.ops.select import Select
 from polydevice_cpu.algorithms.by_machine.code import Told
-from polydevice_cpu.algorithms.by_machine.small import Form, Function, prepared
+from polydevice_cpu.algorithms.by_machine.small import DIVISION, Form, Function, prepared
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.step import ArrayStep, ByMachine, Compute, Start
 from polydevice_cpu.plan.value import Value
@@ -37,6 +37,11 @@ _OF_INTEGERS: dict[type[Op], str] = {
     **_ARITHMETIC,
     arithmetic.Minimum: "minimum",
     arithmetic.Maximum: "maximum",
+}
+_QUOTIENTS: dict[type[Op], str] = {
+    arithmetic.Divide: "divide",
+    arithmetic.Mod: "remainder",
+    arithmetic.FloorMod: "modulo",
 }
 _OF_FLOATS: dict[type[Op], str] = {**_ARITHMETIC, arithmetic.Divide: "divide"}
 _COMPARISONS: dict[type[Op], str] = {
@@ -86,7 +91,7 @@ def _function(op: Op, kinds: Sequence[np.dtype[Any]] | None) -> Function | None:
     if isinstance(op, BinaryPointwise) and op.auto_broadcast is AutoBroadcast.PDPD:
         return None
     if kinds is None:
-        tables = _OF_INTEGERS, _OF_FLOATS, _COMPARISONS, _OF_BITS
+        tables = _OF_INTEGERS, _OF_FLOATS, _COMPARISONS, _OF_BITS, _QUOTIENTS
         is_known = any(type(op) in each for each in tables)
         is_known = is_known or isinstance(op, (Select, Convert, logical.LogicalNot))
         return Function((), (), "") if is_known else None
@@ -106,17 +111,26 @@ def _function(op: Op, kinds: Sequence[np.dtype[Any]] | None) -> Function | None:
         return Function(("byte",), ("not",), "byte") if kinds[0] == np.bool_ else None
     if reads[0] != reads[1] or kinds[0] != kinds[1]:
         return None
+    steps = _steps(op, reads[0], is_boolean=kinds[0] == np.bool_)
+    return None if steps is None else Function(tuple(reads), steps, store)
+
+
+def _steps(op: Op, read: str, *, is_boolean: bool) -> tuple[str, ...] | None:
+    """What is computed of two elements of one type; None without code."""
     kind = type(op)
     if kind in _OF_BITS:
-        return Function(tuple(reads), (_OF_BITS[kind],), store) if kinds[0] == np.bool_ else None
+        return (_OF_BITS[kind],) if is_boolean else None
     table = _COMPARISONS if kind in _COMPARISONS else None
-    if reads[0] == "f32":
+    if read == "f32":
         step = (table or _OF_FLOATS).get(kind)
-        return None if step is None else Function(tuple(reads), (f"f32 {step}",), store)
-    step = (table or _OF_INTEGERS).get(kind)
-    if step is None or (table is None and kinds[0] == np.bool_):
+        return None if step is None else (f"f32 {step}",)
+    if is_boolean and table is None:
         return None
-    return Function(tuple(reads), (step,), store)
+    if kind in _QUOTIENTS:
+        down = " down" if isinstance(op, arithmetic.Divide) and op.pythondiv else ""
+        return *DIVISION, _QUOTIENTS[kind] + down
+    step = (table or _OF_INTEGERS).get(kind)
+    return None if step is None else (step,)
 
 
 def _converting(read: str, target: np.dtype[Any]) -> tuple[str, ...] | None:

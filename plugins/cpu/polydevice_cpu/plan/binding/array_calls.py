@@ -59,7 +59,12 @@ def compute_instead(step: ArrayStep, compute: Compute, call: CodeCall) -> None:
         reach = sum((n - 1) * step for n, step in zip(value.shape, steps, strict=True))
         data = memoryview((ctypes.c_char * (max(reach, 0) + item)).from_address(address))
         arrays.append(np.ndarray(value.shape, value.dtype, data, 0, steps))
-    compute(*arrays)
+    with np.errstate(all="ignore"):  # infinities, NaN and quotients by 0 are values like others
+        if step.writes:
+            compute(*arrays)
+        else:
+            count = len(step.inputs)
+            _store(compute, arrays[:count], arrays[count:], step)
 
 
 def tail_of(

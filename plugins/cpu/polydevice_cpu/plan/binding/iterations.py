@@ -89,7 +89,7 @@ class Iterations:
         """
         self._bodies, self._own, self._taken, self._number = bodies, own, taken, number
         moves = [between_iterations.move(0, address_of(to), to.nbytes, (0, 0)) for to in own]
-        self._in = [_numbers(told) for _, told in moves]
+        self._in = [numbers_of(told) for _, told in moves]
         self._kept: list[Array] = [*self._in]
         self._out: list[list[Array]] = []
         self._before, each = len(moves), []
@@ -100,20 +100,21 @@ class Iterations:
                 between_iterations.move(address_of(x), 0, x.nbytes, (0, 2 * x.nbytes))
                 for x in results
             ]
-            self._out.append([_numbers(told) for _, told in gives])
+            self._out.append([numbers_of(told) for _, told in gives])
             behind = []
             if number is not None:
                 behind.append(between_iterations.count(address_of(number), number.itemsize))
             if conditions is not None:
                 behind.append(between_iterations.holds(address_of(conditions[turn])))
-            rest = [_numbers(told) for _, told in behind]
+            rest = [numbers_of(told) for _, told in behind]
             self._kept += [*self._out[-1], *rest]
             one = [
-                _record(function, told) for (function, _), told in zip(moves, self._in, strict=True)
+                record_of(function, told)
+                for (function, _), told in zip(moves, self._in, strict=True)
             ]
             one += [call.record for call in calls]  # type: ignore[attr-defined]
             one += [
-                _record(function, told)
+                record_of(function, told)
                 for (function, _), told in zip(
                     [*gives, *behind], [*self._out[-1], *rest], strict=True
                 )
@@ -208,9 +209,11 @@ class Iterations:
         return count, True
 
 
-def _numbers(told: bytes) -> Array:
+def numbers_of(told: bytes) -> Array:
+    """Return what a call between iterations is told, as numbers that it may change."""
     return np.frombuffer(bytearray(told), np.int64)
 
 
-def _record(function: Any, numbers: Array) -> tuple[int, ...]:
+def record_of(function: Any, numbers: Array) -> tuple[int, ...]:
+    """Return such a call as of type `CALL`."""
     return function.address, address_of(numbers), 0, 0, 0

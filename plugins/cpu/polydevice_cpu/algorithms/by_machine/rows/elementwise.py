@@ -1,0 +1,246 @@
+"""Chains of functions of few f32 numbers, each with an operand or none, row by row.
+
+A primitive takes 1.3 to 2.3 us however few numbers there are; this takes some ns for each row, and
+1 ns for 16 numbers of it.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, TypeGuard
+
+from polydevice.processor.machine_code import function_of
+from polydevice_cpu.algorithms.by_machine.code import Told, has_avx512
+from polydevice_cpu.algorithms.by_machine.functions import Activation, Functions
+from polydevice_cpu.algorithms.by_machine.instructions import (
+    ADD,
+    LOAD,
+    R8,
+    R9,
+    R10,
+    R11,
+    R12,
+    R13,
+    R14,
+    RAX,
+    RBP,
+    RBX,
+    RCX,
+    RDI,
+    RSI,
+    RSP,
+    STORE,
+)
+from polydevice_cpu.algorithms.by_machine.small import AXES, Form, loops
+from polydevice_cpu.algorithms.by_machine.windows.tiles import OF_POWERS, Link, append_function
+
+MOST = 4096
+"""Numbers of a result: of more, oneDNN takes less."""
+
+MOST_ROWS = 512
+"""Rows, however short they are."""
+
+HELD = 0
+"""A step that adds what the result has held."""
+
+Step = int | Link | Activation
+"""What is done to a number: an instruction with that of the next operand, or a function."""
+
+Operand = tuple[int, bool]
+"""What points to an operand, and whether it has a number for each; else one for all."""
+
+_POINTERS = R8, R9, R10, R11, R12, R13, RBX, RBP
+_LANES, _VECTOR, _SOME = 16, 0, 1
+_WHOLE, _MASK, _REST = range(AXES - 1, AXES + 2)
+"""Behind the sizes of the outer axes: vectors of a row, the mask of the last one's numbers, and the
+bytes of these."""
+
+
+def prepared(steps: Sequence[Step], forms: Sequence[Form]) -> Told | None:
+    """Return machine code and what it is told, but for the addresses of operands and result.
+
+    Args:
+        steps: what is done to the numbers of the first operand.
+        forms: of the operands, in the order in which steps read them, and of the result, to which
+            they are stretched.
+
+    Returns:
+        None where there are too many numbers, rows or operands, or they lie otherwise than rows do.
+    """
+    return _told(tuple(steps), forms, range(len(forms)), [0] * len(forms), len(forms))
+
+
+def joined(axis: int, forms: Sequence[Form]) -> list[Told] | None:
+    """Return code, likewise, that joins operands along an axis."""
+    found, behind = [], 0
+    *parts, (_, strides) = forms
+    last = len(parts)
+    for number, (sizes, steps) in enumerate(parts):
+        own = [(sizes, steps), (sizes, strides)]
+        told = _told((), own, (number, last), (0, behind), last + 1)
+        if told is None:
+            return None
+        found.append(told)
+        behind += strides[axis] * sizes[axis]
+    return found
+
+
+def _told(
+    steps: tuple[Step, ...],
+    forms: Sequence[Form],
+    places: Sequence[int],
+    begins: Sequence[int],
+    addresses: int,
+) -> Told | None:
+    """What `prepared` returns, for some of the addresses, behind which so many bytes are left out.
+
+    Args:
+        steps: see `prepared`.
+        forms: likewise.
+        places: which of the addresses they are at.
+        begins: how many bytes behind each.
+        addresses: how many there are.
+    """
+    sizes, along = loops(forms)
+    if along[-1][-1] != 4 or any(each[-1] not in (0, 4) for each in along):
+        sizes, along = [*sizes, 1], [[*each, 4] for each in along]  # rows of one number
+    count, rows = math.prod(sizes), math.prod(sizes[:-1])
+    if not 0 < count <= MOST or rows > MOST_ROWS or len(sizes) > AXES:
+        return None
+    if len(forms) > len(_POINTERS) or not has_avx512():
+        return None
+    are_rows = tuple(each[-1] == 4 for each in along)
+    function, constants = _function(steps, are_rows, tuple(places))
+    if function is None:
+        return None
+    sizes = [1] * (AXES - len(sizes)) + sizes
+    along = [[0] * (AXES - len(each)) + each for each in along]
+    numbers = [0] * addresses
+    for place, begin in zip(places, begins, strict=True):
+        numbers[place] = begin
+    whole, rest = divmod(sizes[-1], _LANES)
+    numbers += [*sizes[:-1], whole, (1 << rest) - 1, 4 * rest]
+    for axis in reversed(range(AXES - 1)):
+        numbers += [each[axis] - each[axis + 1] * sizes[axis + 1] for each in along]
+    return function, struct.pack(f"<{len(numbers)}q", *numbers) + constants
+
+
+@lru_cache(maxsize=256)
+def _function(
+    steps: tuple[Step, ...], rows: tuple[bool, ...], places: tuple[int, ...]
+) -> tuple[Any | None, bytes]:
+    code = _Rows(steps, rows, places, max(places) + 1)
+    return function_of(code.emitted()), code.told()
+
+
+class Chain(Functions):
+    """Code with a chain of functions; RDI is where numbers of links lie, RSI where constants do."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        super().__init__()
+        self.steps = steps
+        self._links = [step for step in steps if _is_link(step)]
+
+    def told(self) -> bytes:
+        """Return what code is told behind numbers: a 1, those of links, of powers, and others."""
+        pairs = [(1.0, 0.0), *(step[1:] for step in self._links)]
+        text = b"".join(struct.pack("<ff", *pair) for pair in pairs)
+        powers = struct.pack(f"<{len(OF_POWERS)}q", *OF_POWERS)
+        return text + powers + b"".join(self.constants)
+
+    def point(self, numbers: int) -> None:
+        """Append what points to these, behind so many numbers that RDI points to, as R14 then."""
+        self.move(R14, RDI)
+        self.step(RDI, 8 * numbers)
+        self.move(RSI, RDI)
+        self.step(RSI, 8 * (1 + len(self._links) + len(OF_POWERS)))
+
+    def append_steps(
+        self, x: int, operands: Sequence[Operand], result: int, mask: int, behind: int = 0
+    ) -> None:
+        """Append the chain on a vector, which lies so many vectors behind where operands begin."""
+        left, links = iter(operands), 0
+        for step in self.steps:
+            if isinstance(step, Activation):
+                self.activate(x, step)
+            elif isinstance(step, tuple):
+                links += 1
+                places = 2 * links, 2 * (1 + len(self._links)), 0
+                append_function(self, [x], step[0], places)
+            elif step == HELD:
+                self.vector(ADD, x, x, result, behind=behind, mask=mask)
+            else:
+                pointer, is_row = next(left)
+                if is_row:
+                    self.vector(step, x, x, pointer, behind=behind, mask=mask)
+                else:
+                    self.vector(step, x, x, pointer, is_one=True)
+
+
+class _Rows(Chain):
+    """Code of a chain by rows: three loops around one over vectors."""
+
+    def __init__(
+        self, steps: Sequence[Step], rows: Sequence[bool], places: Sequence[int], addresses: int
+    ) -> None:
+        super().__init__(steps)
+        self._rows, self._places, self._addresses = rows, places, addresses
+        self._pointers = _POINTERS[: len(rows)]
+
+    def emitted(self) -> bytes:
+        """Emit all of it, and return it."""
+        outer, steps = AXES - 1, self._addresses + AXES + 2
+        self.begin(outer)
+        self.point(steps + outer * len(self._pointers))
+        for place, pointer in zip(self._places, self._pointers, strict=True):
+            self.load(pointer, R14, place)
+        self.load(RAX, R14, self._addresses + _MASK)
+        self.set_mask(_SOME, RAX)
+        starts = []
+        for axis in range(outer):
+            self.load(RAX, R14, self._addresses + axis)
+            self.store(RAX, RSP, axis)
+            starts.append(len(self.text))
+        self._append_row()
+        for axis in reversed(range(outer)):
+            for pointer in self._pointers:
+                self.add(pointer, R14, steps)
+                steps += 1
+            self.again(RSP, starts[axis], axis)
+        self.end(outer)
+        return bytes(self.text)
+
+    def _append_row(self) -> None:
+        moved = [each for each, is_row in zip(self._pointers, self._rows, strict=True) if is_row]
+        self.load(RCX, R14, self._addresses + _WHOLE)
+        self.compare(RCX, 0)
+        few = self.ahead("0f84")
+        whole = len(self.text)
+        self._append_vector(0)
+        for pointer in moved:
+            self.step(pointer, 4 * _LANES)
+        self.again(RCX, whole)
+        self.here(few)
+        self.load(RAX, R14, self._addresses + _REST)
+        self.compare(RAX, 0)
+        none = self.ahead("0f84")
+        self._append_vector(_SOME)
+        for pointer in moved:
+            self.add(pointer, R14, self._addresses + _REST)
+        self.here(none)
+
+    def _append_vector(self, mask: int) -> None:
+        (first, is_row), *others, (result, _) = zip(self._pointers, self._rows, strict=True)
+        if is_row:
+            self.vector(LOAD, _VECTOR, 0, first, mask=mask)
+        else:
+            self.spread(_VECTOR, first)
+        self.append_steps(_VECTOR, others, result, mask)
+        self.vector(STORE, _VECTOR, 0, result, mask=mask)
+
+
+def _is_link(step: Step) -> TypeGuard[Link]:
+    return isinstance(step, tuple) and not isinstance(step, Activation)

@@ -1,0 +1,170 @@
+"""Steps of few numbers, which our own machine code computes instead of oneDNN's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from polydevice_cpu.algorithms.by_machine.code import Code
+from polydevice_cpu.algorithms.by_machine.functions import Activation
+from polydevice_cpu.algorithms.by_machine.instructions import ADD, DIVIDE, MAX, MIN, MUL, SUB
+from polydevice_cpu.algorithms.by_machine.rows import elementwise, product
+from polydevice_cpu.algorithms.by_machine.small import Form
+from polydevice_cpu.onednn.attributes import Binary, Eltwise, PostOp, Sum
+from polydevice_cpu.onednn.constants import Algorithm, Arg
+from polydevice_cpu.plan.post_ops import link_of
+from polydevice_cpu.plan.step import FEW_NUMBERS, CodeStep, PrimitiveStep, Step
+from polydevice_cpu.plan.value import Value
+
+_PRODUCT = "brg:avx512_core"
+"""oneDNN's code in whose order numbers are added."""
+
+_BY_TERMS = ("AB16a64b", "aBC16b64c")
+_PACKED = (*_BY_TERMS, "BA16a64b", "aCB16b64c")
+_TERMS = 16
+"""How it packs matrices, by 64 columns of so many terms."""
+
+MOST_PARTS = 8
+"""That are joined; each is a call."""
+
+_INSTRUCTIONS = {
+    Algorithm.BINARY_ADD: ADD,
+    Algorithm.BINARY_SUB: SUB,
+    Algorithm.BINARY_MUL: MUL,
+    Algorithm.BINARY_DIV: DIVIDE,
+    Algorithm.BINARY_MAX: MAX,
+    Algorithm.BINARY_MIN: MIN,
+}
+_ACTIVATIONS = {
+    Algorithm.TANH: Activation("tanh", 0, 0),
+    Algorithm.SQUARE: Activation("square", 0, 0),
+    Algorithm.ABS: Activation("abs", 0, 0),
+    Algorithm.SQRT: Activation("sqrt", 0, 0),
+    Algorithm.EXP: Activation("exp", 0, 0),
+}
+
+
+def by_machine(step: Step) -> Step:
+    """Return what machine code computes of few numbers; for others, the step itself."""
+    if not isinstance(step, PrimitiveStep) or step.strips or step.blocks:
+        return step
+    if any(value.dtype != np.float32 for value in step.values):
+        return step
+    make = _MAKERS.get(step.primitive.kind)
+    return step if make is None else make(step) or step
+
+
+def _pointwise(step: PrimitiveStep) -> CodeStep | None:
+    """What computes each number by itself; None where there is no code for it."""
+    chain = _chain(step, 0)
+    if chain is None:
+        return None
+    steps, operands = chain
+    inputs = [step.arguments[Arg.SRC], *operands]
+    forms = _forms([*inputs, step.arguments[Arg.DST]])
+    told = None if forms is None else elementwise.prepared(steps, forms)
+    return None if told is None else _code_step(step, Code.of([told]), inputs)
+
+
+def _joining(step: PrimitiveStep) -> CodeStep | None:
+    """What joins a few parts; None where there is no code for it."""
+    inputs = [value for index, value in sorted(step.arguments.items()) if index != Arg.DST]
+    result = step.arguments[Arg.DST]
+    forms = _forms([*inputs, result])
+    sizes = [value.shape for value in (*inputs, result)]
+    axis = next((n for n, each in enumerate(zip(*sizes, strict=True)) if len({*each}) > 1), None)
+    if forms is None or axis is None or len(inputs) > MOST_PARTS:
+        return None
+    told = elementwise.joined(axis, forms)
+    return None if told is None else _code_step(step, Code.of(told), inputs)
+
+
+def _product(step: PrimitiveStep) -> CodeStep | None:
+    """What multiplies matrices; None where there is no code for it."""
+    chain = _chain(step, 1)
+    if chain is None or step.primitive.implementation != _PRODUCT:
+        return None
+    steps, operands = chain
+    source, weights = (step.arguments[index] for index in (Arg.SRC, Arg.WEIGHTS))
+    if Arg.BIAS in step.arguments:
+        steps, operands = [ADD, *steps], [step.arguments[Arg.BIAS], *operands]
+    inputs = [source, weights, *operands]
+    forms = _forms([source, *operands, step.arguments[Arg.DST]])
+    lying = _weights(weights)
+    if forms is None or lying is None:
+        return None
+    told = product.prepared(forms[0], lying, forms[1:-1], forms[-1], steps)
+    return None if told is None else _code_step(step, Code.of(told), inputs)
+
+
+def _weights(value: Value) -> product.Weights | None:
+    """How a matrix lies; None where it is otherwise than code reads it."""
+    forms = _forms([value])
+    if forms is not None:
+        return product.Weights(forms[0])
+    *outer, terms, columns = value.shape
+    layout, row = value.descriptor.layout, 4 * product.PART
+    if any(size != 1 for size in outer) or layout not in _PACKED:
+        return None
+    is_by_terms = layout in _BY_TERMS
+    if is_by_terms and columns > product.PART and terms > _TERMS:
+        return None
+    strides = (*[0] * len(outer), row, 4)
+    return product.Weights((value.shape, strides), -(-terms // _TERMS) * _TERMS * row)
+
+
+def _chain(step: PrimitiveStep, first: int) -> tuple[list[elementwise.Step], list[Value]] | None:
+    """What a primitive does to each number, and what it reads for that; None without code.
+
+    Args:
+        step: of the primitive.
+        first: the number of its first post-operation; 0 for what it does itself.
+    """
+    steps: list[elementwise.Step] = []
+    operands = []
+    chain = step.primitive.chain
+    if chain is None:
+        return None
+    for number, post_op in enumerate(chain, first):
+        made = _step(post_op)
+        if made is None:
+            return None
+        steps.append(made)
+        if isinstance(post_op, Binary):
+            operands.append(step.arguments[Arg.ATTR_POST_OP * number | Arg.SRC_1])
+    return steps, operands
+
+
+def _code_step(step: PrimitiveStep, code: Code, inputs: list[Value]) -> CodeStep:
+    result = step.arguments[Arg.DST]
+    return CodeStep(step.name, step.type, code, inputs, [result], step.layers, FEW_NUMBERS)
+
+
+def _forms(values: Sequence[Value]) -> list[Form] | None:
+    """How values lie; None where it is in blocks."""
+    found = []
+    for value in values:
+        if value.strides is None:
+            return None
+        found.append((value.shape, tuple(step * value.dtype.itemsize for step in value.strides)))
+    return found
+
+
+def _step(post_op: PostOp) -> elementwise.Step | None:
+    """What machine code does for a function; None where there is no code."""
+    if isinstance(post_op, Binary):
+        return _INSTRUCTIONS.get(post_op.algorithm)
+    if isinstance(post_op, Sum):
+        return elementwise.HELD if post_op.scale == 1 else None
+    if isinstance(post_op, Eltwise) and post_op.algorithm in _ACTIVATIONS:
+        return _ACTIVATIONS[post_op.algorithm]
+    return link_of(post_op)
+
+
+_MAKERS = {
+    "binary": _pointwise,
+    "eltwise": _pointwise,
+    "concat": _joining,
+    "matmul": _product,
+}

@@ -1,0 +1,208 @@
+"""Loops whose sizes grow, each iteration bound once; ONNX Runtime judges what they compute."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from polydevice.errors import InferTimeoutError
+from polydevice_cpu.plan import settling
+from polydevice_cpu.plan.binding import growing as module
+from polydevice_cpu.plan.binding.growing import MOST_LINKS, Growing
+from tests.cpu.loading import load, wait_for_settling
+from tests.cpu.machine_code import with_avx512
+
+pytestmark = with_avx512
+
+F, WHOLE, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+
+
+def info(name, kind, shape):
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def node(kind, inputs, outputs, **attributes):
+    return helper.make_node(kind, inputs.split(), outputs.split(), **attributes)
+
+
+def search(most="n"):
+    """Appends to `seq` the best of a score that all of `state`, its sum and `memory` make.
+
+    Ends where the score reaches a limit; every score, and how many rows there were, is kept.
+    """
+    body = helper.make_graph(
+        [
+            node("MatMul", "state w", "mixed"), node("Add", "mixed memory", "moved"),
+            node("Tanh", "moved", "next"), node("ArgMax", "next", "best", axis=1, keepdims=1),
+            node("Mod", "best three", "part"), node("Div", "best three", "row"),
+            node("Add", "part row", "token"), node("Concat", "seq token", "longer", axis=1),
+            node("Cast", "number", "step", to=F), node("ReduceSum", "next", "all", keepdims=0),
+            node("Add", "all step", "score"), node("Less", "score limit", "goes"),
+        ],
+        "body",
+        [info("number", WHOLE, []), info("given", B, []), info("seq", WHOLE, None),
+         info("state", F, None)],
+        [info("goes", B, []), info("longer", WHOLE, None), info("next", F, None),
+         info("score", F, None), info("token", WHOLE, None)],
+        [numpy_helper.from_array(np.array(3), "three")],
+    )  # fmt: skip
+    names = ["longest", "state_out", "scores", "tokens"]
+    loop = helper.make_node("Loop", [most, "", "begin", "h"], names, body=body)
+    w = (np.random.default_rng(0).standard_normal((9, 9)) / 4).astype(np.float32)
+    graph = helper.make_graph(
+        [loop], "g",
+        [info("n", WHOLE, []), info("begin", WHOLE, ["rows", "from"]), info("h", F, ["rows", 9]),
+         info("memory", F, ["rows", 9]), info("limit", F, [])],
+        [info(name, F if name in ("state_out", "scores") else WHOLE, None) for name in names],
+        [numpy_helper.from_array(w, "w")],
+    )  # fmt: skip
+    imports = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=9).SerializeToString()
+
+
+def given(seed, count=7, rows=3, begin=1, limit=1e9):
+    rng = np.random.default_rng(seed)
+    return {
+        "n": np.array(count),
+        "begin": rng.integers(0, 9, (rows, begin)),
+        "h": rng.standard_normal((rows, 9)).astype(np.float32),
+        "memory": rng.standard_normal((rows, 9)).astype(np.float32),
+        "limit": np.array(limit, np.float32),
+    }
+
+
+def assert_right(made, request, feed):
+    session = onnxruntime.InferenceSession(made, providers=["CPUExecutionProvider"])
+    found = request.infer(feed)
+    for name, right in zip([out.name for out in session.get_outputs()], session.run(None, feed)):
+        np.testing.assert_allclose(found[name], right, rtol=1e-4, atol=1e-4, err_msg=name)
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """The number of iterations that were bound calls, one entry for each loop."""
+    found = []
+    run = Growing.run
+
+    def noted(self, *arguments):
+        made = run(self, *arguments)
+        found.append(made[0])
+        return made
+
+    monkeypatch.setattr(Growing, "run", noted)
+    return found
+
+
+def test_iterations_are_bound_once(core, ran, monkeypatch):
+    made = search()
+    request = load(core, made, CPU_THREADS_NUM=1).create_infer_request()
+    counts = (5, 7, 7, 4, 1, 9, 9, 2)
+    for seed, count in enumerate(counts):
+        assert_right(made, request, given(seed, count))
+    wait_for_settling()
+    assert ran == [*counts[1:]]  # the first inference may be the only one of its sizes
+    monkeypatch.setattr(module, "BoundPlan", None)
+    assert_right(made, request, given(11, 9))
+
+
+def test_a_condition_ends_them(core, ran):
+    made = search()
+    request = load(core, made, CPU_THREADS_NUM=1).create_infer_request()
+    for seed in range(12):
+        assert_right(made, request, given(seed, 30, limit=6 + seed % 5))
+    assert all(0 < count < 30 for count in ran)
+    assert len(set(ran)) > 2
+
+
+def test_sizes_of_the_beginning_come_back(core, ran):
+    made = search()
+    request = load(core, made, CPU_THREADS_NUM=1).create_infer_request()
+    for seed in range(40):
+        rows, begin = 1 + seed % 3, 1 + seed % (2 if seed < 20 else 6)
+        assert_right(made, request, given(seed, 6, rows, begin))
+    assert ran
+
+
+def test_more_of_them_than_are_bound_run_one_by_one(core, ran, monkeypatch):
+    made = search()
+    for most, bytes_ in ((5, 1 << 23), (MOST_LINKS, 1 << 20)):
+        monkeypatch.setattr(module, "MOST_LINKS", most)
+        monkeypatch.setattr(module, "LINKS_BYTES", bytes_)
+        request = load(core, made, CPU_THREADS_NUM=1).create_infer_request()
+        for seed, count in enumerate((MOST_LINKS + 9, MOST_LINKS + 9, 3, 20)):
+            assert_right(made, request, given(seed, count))
+    assert max(ran) < MOST_LINKS
+
+
+def test_what_all_iterations_read_may_be_large(core, ran, monkeypatch):
+    monkeypatch.setattr(module, "COPIED_BYTES", 16)
+    made = search()
+    request = load(core, made, CPU_THREADS_NUM=1).create_infer_request()
+    for seed in range(6):
+        assert_right(made, request, given(seed, 4 + seed % 3))
+    assert len(ran) == 5
+
+
+def test_plans_that_are_replaced(core, ran, monkeypatch):
+    monkeypatch.setattr(settling, "RUNS", 2)
+    made = search()
+    executable = load(core, made, CPU_THREADS_NUM=1)
+    request = executable.create_infer_request()
+    for seed in range(12):
+        assert_right(made, request, given(seed, 12, begin=1 + seed // 4))
+        wait_for_settling()
+    assert ran
+
+
+def test_requests_at_once(core):
+    made = search()
+    executable = load(core, made, CPU_THREADS_NUM=1, CPU_THROUGHPUT_STREAMS=2)
+    failed = []
+
+    def work(thread):
+        request = executable.create_infer_request()
+        for seed in range(15):
+            try:
+                assert_right(made, request, given(seed, 5 + seed % 3, rows=1 + thread))
+            except AssertionError as error:
+                failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+
+
+def test_results_stay(core):
+    """What was handed out is not what the next inference writes."""
+    made = search()
+    request = load(core, made, CPU_THREADS_NUM=1).create_infer_request()
+    for seed in range(3):
+        request.infer(given(seed))
+    before = request.infer(given(3))
+    kept = {name: array.copy() for name, array in before.items()}
+    request.infer(given(4))
+    np.testing.assert_array_equal(kept["longest"], before["longest"])
+
+
+def test_an_inference_may_be_ended_between_them(core, ran, monkeypatch):
+    made = search()
+    request = load(core, made, CPU_THREADS_NUM=1).create_infer_request()
+    for seed in range(3):
+        assert_right(made, request, given(seed, 20))
+    run = Growing._run
+
+    def late(self, *arguments):
+        raise InferTimeoutError("too late")
+
+    monkeypatch.setattr(Growing, "_run", late)
+    with pytest.raises(InferTimeoutError):
+        request.infer(given(4, 20))
+    monkeypatch.setattr(Growing, "_run", run)
+    assert_right(made, request, given(5, 20))

@@ -1,0 +1,197 @@
+"""What machine code computes of few numbers instead of primitives; NumPy and ONNX Runtime judge."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from polydevice_cpu.algorithms.by_machine.code import Code
+from polydevice_cpu.algorithms.by_machine.functions import Activation
+from polydevice_cpu.algorithms.by_machine.instructions import ADD, DIVIDE, MAX, MIN, MUL, SUB
+from polydevice_cpu.algorithms.by_machine.rows import elementwise, product
+from polydevice_cpu.algorithms.by_machine.windows.tiles import Function
+from polydevice_cpu.onednn.engine import address_of
+from polydevice_cpu.plan.step import FEW_NUMBERS
+from tests.cpu.loading import image, load
+from tests.cpu.machine_code import with_avx512
+from tests.cpu.models import answer, build
+from tests.guard_pages import SIDES, guarded
+
+F = np.float32
+
+
+def placed(side, rng, *shape):
+    """Numbers at the end, or the beginning, of memory."""
+    array = guarded(side, 4 * max(math.prod(shape), 1)).view(F)[: math.prod(shape)].reshape(shape)
+    array[...] = rng.standard_normal(shape)
+    return array
+
+
+def form(array):
+    return array.shape, array.strides
+
+
+def run(told, *arrays):
+    assert told is not None
+    call = Code.of(told).bound(list(map(address_of, arrays)))
+    assert call() == 0
+
+
+SHAPES = [
+    ((3, 40), (3, 1)), ((4, 8), (1, 1)), ((4, 1), (4, 1)), ((2, 3, 5, 7), (2, 1, 5, 1)), ((), ()),
+    ((33,), (33,)), ((4, 4, 17), (1, 4, 17)), ((300, 3), (300, 1)), ((5, 16), (1, 16)),
+]  # fmt: skip
+
+
+@with_avx512
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("shapes", SHAPES)
+def test_chains(side, shapes):
+    rng = np.random.default_rng(1)
+    a, b = (placed(side, rng, *shape) for shape in shapes)
+    held = placed(side, rng, *shapes[0])
+    result = held.copy()
+    chain = [
+        SUB, elementwise.HELD, (Function.LINEAR, 2.0, 3.0), MUL, Activation("tanh", 0, 0), DIVIDE,
+        (Function.CLIP, -1.5, 2.0), Activation("exp", 0, 0), MAX, MIN, Activation("square", 0, 0),
+        ADD,
+    ]  # fmt: skip
+    operands = [b, b, a, b, b, a]
+    forms = [form(each) for each in (a, *operands, held)]
+    run([elementwise.prepared(chain, forms)], a, *operands, held)
+    with np.errstate(over="ignore"):
+        x = np.exp(np.clip(np.tanh(((a - b + result) * 2 + 3) * b) / a, -1.5, 2))
+    want = np.minimum(np.maximum(x, b), b) ** 2 + a
+    np.testing.assert_allclose(held, want, rtol=1e-5, atol=1e-6)
+
+
+@with_avx512
+@pytest.mark.parametrize("name", ["exp", "abs", "sqrt", "square"])
+def test_functions(name):
+    rng = np.random.default_rng(2)
+    rare = [0, -0.0, 1e-40, 88.72, 88.8, -87.4, -103.9, -104.5, np.inf, -np.inf, np.nan, 1e38]
+    x = np.array([*rare, *rng.uniform(-100, 88, 500)], F)
+    got = np.empty_like(x)
+    run([elementwise.prepared([Activation(name, 0, 0)], [form(x), form(got)])], x, got)
+    with np.errstate(all="ignore"):
+        want = getattr(np, name)(x.astype(np.float64)).astype(F)
+    np.testing.assert_allclose(got, want, rtol=4e-7, atol=1e-44)
+
+
+@with_avx512
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_joining(side, axis):
+    rng = np.random.default_rng(3)
+    for sizes in ((1, 2), (3, 1, 20), (16, 17), (5,)):
+        shapes = [[n if d == axis else 2 + d for d in range(3)] for n in sizes]
+        parts = [placed(side, rng, *shape) for shape in shapes]
+        want = np.concatenate(parts, axis)
+        result = placed(side, rng, *want.shape)
+        run(elementwise.joined(axis, [form(each) for each in (*parts, result)]), *parts, result)
+        np.testing.assert_array_equal(result, want)
+
+
+def packed(w):
+    """A matrix as oneDNN packs it: by 64 columns of 16 terms, zeros behind the last ones."""
+    terms, columns = w.shape
+    parts = -(-columns // product.PART)
+    made = np.zeros((parts, -(-terms // 16) * 16, product.PART), F)
+    for part in range(parts):
+        own = w[:, part * product.PART :][:, : product.PART]
+        made[part, :terms, : own.shape[1]] = own
+    return made
+
+
+@with_avx512
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("lies", ["packed", "in rows", "turned"])
+@pytest.mark.parametrize("sizes", [
+    (1, 5, 3), (1, 70, 300), (3, 32, 32), (5, 48, 60), (2, 7, 17), (1, 64, 1), (7, 13, 80),
+    (13, 1, 5), (6, 2, 64), (8, 3, 16),
+])  # fmt: skip
+def test_products(side, lies, sizes):
+    rows, terms, columns = sizes
+    rng = np.random.default_rng(4)
+    for count in (1, 2):
+        x, scale = placed(side, rng, count, rows, terms), placed(side, rng, count, rows, 1)
+        bias, y = placed(side, rng, 1, 1, columns), placed(side, rng, count, rows, columns)
+        each = placed(side, rng, count, rows, columns)
+        if lies == "turned":
+            w = placed(side, rng, count, columns, terms).transpose(0, 2, 1)
+        else:
+            w = placed(side, rng, 1 if lies == "packed" else count, terms, columns)
+        read, weights = w, product.Weights(form(w))
+        if lies == "packed":
+            made = packed(w[0])
+            read = placed(side, rng, *made.shape)
+            read[...] = made
+            row = 4 * product.PART
+            weights = product.Weights((w.shape, (0, row, 4)), row * made.shape[1])
+        forms = [form(bias), form(scale), form(each)]
+        chain = [ADD, MUL, (Function.RELU, 0.0, 0.0), SUB]
+        told = product.prepared(form(x), weights, forms, form(y), chain)
+        if told is None:
+            assert lies == "turned"
+            vectors = terms * -(-columns // 16) * -(-rows // product.ROWS)
+            assert count * vectors > product.MOST_GATHERED
+            continue
+        run(told, x, read, bias, scale, each, y)
+        sums = np.zeros(y.shape, F)
+        for term in range(terms):  # in this order, to the last bits
+            sums = sums.astype(np.float64) + x[..., term, None] * w[:, term, None].astype(float)
+            sums = sums.astype(F)
+        want = np.maximum((sums + bias) * scale, 0) - each
+        np.testing.assert_allclose(y, want, rtol=1e-5, atol=2e-6)
+
+
+NETWORKS = {
+    "a residual": [
+        ("MatMul", ["x", "w"], ["a"], {}), ("Add", ["a", "b"], ["c"], {}),
+        ("Relu", ["c"], ["d"], {}), ("Add", ["d", "x"], ["y"], {}),
+    ],
+    "attention": [
+        ("Transpose", ["x"], ["t"], {"perm": [0, 2, 1]}), ("MatMul", ["x", "t"], ["a"], {}),
+        ("Softmax", ["a"], ["p"], {}), ("MatMul", ["p", "x"], ["y"], {}),
+    ],
+    "gates": [
+        ("Concat", ["x", "x"], ["a"], {"axis": 2}), ("Split", ["a"], ["c", "d"], {"axis": 2}),
+        ("Sigmoid", ["c"], ["e"], {}), ("Tanh", ["d"], ["f"], {}), ("Mul", ["e", "f"], ["g"], {}),
+        ("Sub", ["g", "one"], ["h"], {}), ("Div", ["h", "x"], ["y"], {}),
+    ],
+    "roots": [
+        ("Abs", ["x"], ["a"], {}), ("Sqrt", ["a"], ["r"], {}), ("Exp", ["x"], ["c"], {}),
+        ("Max", ["r", "c"], ["d"], {}), ("Min", ["d", "one"], ["e"], {}),
+        ("Sub", ["x", "e"], ["y"], {}),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known", "open"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks(core, name, known):
+    weights = {"w": image(1, 24, 24) / 5, "b": image(2, 24), "one": np.ones((1, 24), F)}
+    used = {read for _, reads, _, _ in NETWORKS[name] for read in reads}
+    weights = {key: value for key, value in weights.items() if key in used}
+    sizes = (2, 5) if known else ("n", "l")
+    model = build(NETWORKS[name], {"x": [*sizes, 24]}, ["y"], weights)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    request = executable.create_infer_request()
+    for number, shape in enumerate([(2, 5)] if known else [(1, 3), (2, 5), (3, 1), (4, 40)]):
+        x = image(number, *shape, 24) + np.float32(0.1)
+        found = request.infer({"x": x})["y"]
+        (want,) = answer(model, {"x": x})
+        np.testing.assert_allclose(found, want, rtol=2e-5, atol=2e-5)
+
+
+@with_avx512
+def test_counters_say_so(core):
+    model = build(NETWORKS["a residual"], {"x": [1, 2, 24]}, ["y"],
+                  {"w": image(1, 24, 24), "b": image(2, 24)})  # fmt: skip
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    executable.infer({"x": image(3, 1, 2, 24)})
+    steps = executable.latest_plan().steps
+    assert {step.implementation for step in steps} == {FEW_NUMBERS}
+    assert FEW_NUMBERS in executable.explain()
