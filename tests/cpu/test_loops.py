@@ -283,6 +283,48 @@ def test_what_iterations_insert_into_a_list(core, monkeypatch, read, trips):
     assert bool(inserted) is ("counted" in read)
 
 
+@pytest.mark.parametrize("rows", [3, "rows"])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("stacked", [True, False])
+def test_lists_that_have_parts_before(core, monkeypatch, stacked, axis, rows):
+    """Which stay where they are, in front, whether there is an iteration or not."""
+    body = helper.make_graph(
+        [
+            node("MatMul", "a w", "b"), node("Tanh", "b", "c"),
+            node("SequenceInsert", "list c", "longer"), node("Identity", "given", "goes"),
+        ],
+        "body",
+        [info("number", WHOLE, []), info("given", B, []), info("a", F, None),
+         helper.make_tensor_sequence_value_info("list", F, None)],
+        [info("goes", B, []), info("c", F, None),
+         helper.make_tensor_sequence_value_info("longer", F, None)],
+    )  # fmt: skip
+    nodes = [
+        node("Neg", "x", "z"), node("SequenceConstruct", "x z", "two"),
+        helper.make_node("Loop", ["n", "", "x", "two"], ["last", "list"], body=body),
+        node(*("ConcatFromSequence", "list", "y"), axis=axis, new_axis=int(stacked)),
+    ]  # fmt: skip
+    w = (np.random.default_rng(1).standard_normal((4, 4)) / 2).astype(np.float32)
+    graph = helper.make_graph(
+        nodes, "g", [info("n", WHOLE, []), info("x", F, [rows, 4])],
+        [info("y", F, None), info("last", F, None)], [numpy_helper.from_array(w, "w")],
+    )  # fmt: skip
+    imports = [helper.make_opsetid("", 17)]
+    made = helper.make_model(graph, opset_imports=imports, ir_version=9).SerializeToString()
+    session = onnxruntime.InferenceSession(made, providers=["CPUExecutionProvider"])
+    inserted, keep = [], containers.kept
+    monkeypatch.setattr(containers, "kept", lambda x: inserted.append(x) or keep(x))
+    request = load(core, made).create_infer_request()
+    for trips in (2, 0, 1, 7, 5):
+        x = np.random.default_rng(trips).standard_normal((3 + (rows != 3) * trips, 4))
+        feed = {"n": np.array(trips), "x": x.astype(np.float32)}
+        for found, right in zip(request.infer(feed).values(), session.run(None, feed), strict=True):
+            assert found.shape == right.shape
+            np.testing.assert_allclose(found, right, rtol=1e-5, atol=1e-6)
+    is_known = stacked or rows == 3 or axis != 0
+    assert bool(inserted) is not is_known
+
+
 def test_sequences_and_their_parts_stay_as_they_were_made(core):
     """What a sequence holds lies where later steps write."""
     nodes = [

@@ -3,21 +3,32 @@
 Models gather what iterations give with `out = cat([out, part])`. The value grows, so that no two
 iterations are alike, and each copies all the parts before it. Parts of one size are an output of
 the loop for each iteration, and what is carried is no longer. So are parts that are inserted into a
-list, as TorchScript does, which is joined behind the loop.
+list, as TorchScript does, which is joined behind the loop; what it has had before comes first.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from polydevice.emitter import Emitter
+from polydevice.errors import PolydeviceError
 from polydevice.network import Network
 from polydevice.network.names import namer
 from polydevice.node import Node, Port
 from polydevice.ops.concat import Concat
-from polydevice.ops.containers import ConcatFromSequence, SequenceEmpty, SequenceInsert
+from polydevice.ops.containers import (
+    ConcatFromSequence,
+    SequenceConstruct,
+    SequenceEmpty,
+    SequenceInsert,
+)
 from polydevice.ops.control_flow import BackEdge, BodyOutput, Iteration, Slicing
 from polydevice.ops.io import Result
 from polydevice.ops.reshape import Unsqueeze
 from polydevice.shape import Shape, normalize_axis
+
+TRIAL = 4
+"""A size in the place of those that are not known, to see which ones follow from them."""
 
 
 def collect_parts(network: Network) -> int:
@@ -72,7 +83,7 @@ def _collect(network: Network, node: Node, edge: BackEdge) -> bool:
 
 
 def _collect_list(network: Network, node: Node, edge: BackEdge) -> bool:
-    """Change a loop that inserts parts into a list which was empty and is joined behind it."""
+    """Change a loop that inserts parts into a list which is joined behind it."""
     op = node.op
     assert isinstance(op, Iteration)
     body = op.body
@@ -81,7 +92,8 @@ def _collect_list(network: Network, node: Node, edge: BackEdge) -> bool:
     first = [tie for tie in op.body_inputs if tie.parameter == edge.parameter]
     if len(ties) != 1 or len(first) != 1 or not _is_inserted(body, edge):
         return False
-    if not isinstance(node.inputs[first[0].input].node.op, SequenceEmpty):
+    begun = node.inputs[first[0].input].node
+    if not isinstance(begun.op, (SequenceEmpty, SequenceConstruct)):
         return False
     places = sorted(tie.output for tie in op.body_outputs)
     output = node.outputs[places.index(ties[0].output)]
@@ -100,7 +112,7 @@ def _collect_list(network: Network, node: Node, edge: BackEdge) -> bool:
         part = Emitter(f"{node.name}/part").emit(Unsqueeze(), part, [axis])
     changed.results[edge.result].inputs[0] = part
     slicing = Slicing(axis, part_size=size)
-    node.op = op.replace(
+    whole = op.replace(
         body=changed,
         back_edges=tuple(other for other in op.back_edges if other != edge),
         body_outputs=tuple(
@@ -108,9 +120,42 @@ def _collect_list(network: Network, node: Node, edge: BackEdge) -> bool:
             for tie in op.body_outputs
         ),
     )
-    node.inputs[first[0].input] = node.inputs[0]  # a tensor, which nobody reads there, for the list
+    inputs = [*node.inputs]
+    inputs[first[0].input] = inputs[0]  # a tensor, which nobody reads there, for the list
+    if begun.inputs and not _is_known_without_parts(whole, inputs, places.index(ties[0].output)):
+        return False
+    node.op, node.inputs = whole, inputs
+    node.infer()
+    if begun.inputs:
+        build = Emitter(f"{node.name}/joined")
+        before = [
+            build.emit(Unsqueeze(), each, [axis]) if join.new_axis else each
+            for each in begun.inputs
+        ]
+        output = build.emit(Concat(axis=axis), *before, output)
+        build.name_nodes([output], namer(network))
     network.replace({reader.outputs[0]: output for reader in readers})
     return True
+
+
+def _is_known_without_parts(op: Iteration, inputs: Sequence[Port], output: int) -> bool:
+    """Whether sizes of the inputs tell those of what no iteration adds to, but its number.
+
+    Nothing is joined with what was there before only if it has the same sizes.
+    """
+    shapes = [port.desc.shape for port in inputs]
+    if any(shape is None for shape in shapes):
+        return False
+    described = [
+        port.desc.with_shape(Shape(n if isinstance(n, int) else TRIAL for n in shape))
+        for port, shape in zip(inputs, shapes, strict=True)
+        if shape is not None
+    ]
+    try:
+        made = op.infer(described)[output].shape
+    except PolydeviceError:  # of sizes that do not fit
+        return False
+    return made is not None and sum(not isinstance(size, int) for size in made) <= 1
 
 
 def _cut(join: ConcatFromSequence, shape: Shape | None) -> tuple[int, int] | None:
