@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import threading
 
 import numpy as np
 import pytest
@@ -49,3 +50,23 @@ def test_no_calls() -> None:
 def test_code_of_several_pages() -> None:
     code = bytes.fromhex("f30f1efa") + b"\x90" * (3 * mmap.PAGESIZE) + bytes.fromhex("b82a000000c3")
     assert function_of(code)() == 42
+
+
+def test_threads_that_want_new_code_at_once_get_one_function() -> None:
+    """Calls know its address alone: one that was let go would end the process."""
+    wait = threading.Barrier(8)
+    for number in range(40):
+        code = bytes.fromhex("f30f1efab8") + (number + 7_000_000).to_bytes(4, "little") + b"\xc3"
+        found = []
+
+        def work(code: bytes = code, found: list = found) -> None:
+            wait.wait()
+            found.append(function_of(code))
+
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len({id(function) for function in found}) == 1
+        assert found[0]() == number + 7_000_000  # mov eax, number; ret

@@ -39,15 +39,24 @@ CALL = np.dtype([(name, np.uint64) for name in ("function", "first", "second", "
 C = TypeVar("C", bound="Calls")
 
 
-@functools.cache
+_FUNCTIONS: dict[bytes, Any | None] = {}
+
+
 def function_of(code: bytes) -> Any | None:
     """Return machine code as a function that returns a size_t; None if it cannot run here.
 
-    Its `address` is where it begins.
+    Its `address` is where it begins. It stays as long as the process, since calls know no more of
+    it; of threads that want the same one at once all get one, so that none is let go.
 
     Args:
         code: it begins with ``endbr64`` and reaches nothing outside of itself but by its arguments.
     """
+    if code in _FUNCTIONS:
+        return _FUNCTIONS[code]
+    return _FUNCTIONS.setdefault(code, _made(code))
+
+
+def _made(code: bytes) -> Any | None:
     if sys.platform != "linux" or platform.machine() != "x86_64" or sys.maxsize < 2**32:
         return None
     size = -(-len(code) // mmap.PAGESIZE) * mmap.PAGESIZE
