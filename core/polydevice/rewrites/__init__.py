@@ -15,6 +15,7 @@ from polydevice.ops.io import Result
 from polydevice.ops.quantize_linear import QuantizeLinear
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.rewrites.control_flow.collect_parts import collect_parts
+from polydevice.rewrites.control_flow.select_branches import select_branches
 from polydevice.rewrites.control_flow.settle_loops import settle_loops
 from polydevice.rewrites.control_flow.unroll_loops import unroll_loops
 from polydevice.rewrites.decomposition import decompose, decompositions
@@ -64,6 +65,10 @@ def _settle(network: Network, wishes: Wishes) -> int:
     return int(settle_loops(network, network.evaluate))
 
 
+def _select(network: Network, wishes: Wishes) -> int:
+    return select_branches(network) if wishes.select else 0
+
+
 def _collect(network: Network, wishes: Wishes) -> int:
     return collect_parts(network) if wishes.collect else 0
 
@@ -77,6 +82,7 @@ ORDER: tuple[tuple[str, Stage], ...] = (
     ("prepare", _prepare),  # the device's own operations take the place of the model's
     ("fold constants", _fold),  # rules ask for numbers that shapes tell, and for weights
     ("settle loops", _settle),  # loops left over: what they never change is known in their bodies
+    ("select branches", _select),  # once their conditions are known where they can be
     ("collect parts", _collect),  # of loops that are left
     ("fold what settled", _fold),
     ("decompose", decompose),  # before recognising: Einsum hides the products of an attention

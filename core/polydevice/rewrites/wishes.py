@@ -63,6 +63,8 @@ class Wishes:
             a step are left out.
         settle: whether what loops carry without changing it becomes constant in their bodies.
         collect: whether what loops append to a value they carry is joined once, behind them.
+        select: whether both bodies of an If are computed where they are a few functions of few
+            numbers.
         prepare: what the device does itself to a network, in place, once its loops are unrolled.
     """
 
@@ -75,4 +77,5 @@ class Wishes:
     exact: bool = False
     settle: bool = False
     collect: bool = False
+    select: bool = False
     prepare: Callable[[Network], None] = nothing

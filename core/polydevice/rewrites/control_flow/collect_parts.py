@@ -3,7 +3,7 @@
 Models gather what iterations give with `out = cat([out, part])`. The value grows, so that no two
 iterations are alike, and each copies all the parts before it. Parts of one size are an output of
 the loop for each iteration, and what is carried is no longer. So are parts that are inserted into a
-list, as TorchScript does, which is joined behind the loop; what it has had before comes first.
+list, as TorchScript does, which is joined behind the loop; what it has had before is first.
 """
 
 from __future__ import annotations

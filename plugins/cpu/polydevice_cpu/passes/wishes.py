@@ -81,5 +81,6 @@ def cpu_wishes(*, integers: bool, prepare: Callable[[Network], None]) -> Wishes:
         integers=integers,
         exact=byte_table.is_there(),
         collect=True,
+        select=True,
         prepare=prepare,
     )
