@@ -64,6 +64,38 @@ def search(most="n"):
     return helper.make_model(graph, opset_imports=imports, ir_version=9).SerializeToString()
 
 
+def drafted(most="n"):
+    """Appends the best of what a row of `memory` gives, until the row's sum is above a limit."""
+    body = helper.make_graph(
+        [
+            node("Add", "number one", "behind"), node("Unsqueeze", "number zero", "from"),
+            node("Unsqueeze", "behind zero", "to"), node("Slice", "memory from to zero", "row"),
+            node("Add", "row state", "next_"), node("Tanh", "next_", "moved"),
+            node("ArgMax", "state", "best", axis=1, keepdims=1),
+            node("Concat", "seq best", "longer", axis=0), node("Mul", "moved state", "scaled"),
+            node("Sub", "scaled row", "apart"), node("ReduceSum", "apart", "score", keepdims=0),
+            node("Add", "state half", "next"), node("Less", "score limit", "goes"),
+        ],
+        "body",
+        [info("number", WHOLE, []), info("given", B, []), info("seq", WHOLE, None),
+         info("state", F, None)],
+        [info("goes", B, []), info("longer", WHOLE, None), info("next", F, None),
+         info("score", F, None)],
+        [numpy_helper.from_array(np.array(v), k) for k, v in (("one", 1), ("zero", [0]))]
+        + [numpy_helper.from_array(np.float32(0.5), "half")],
+    )  # fmt: skip
+    names = ["longest", "state_out", "scores"]
+    loop = helper.make_node("Loop", [most, "", "begin", "h"], names, body=body)
+    graph = helper.make_graph(
+        [loop], "g",
+        [info("n", WHOLE, []), info("begin", WHOLE, ["rows", 1]), info("h", F, [1, 9]),
+         info("memory", F, ["steps", 9]), info("limit", F, [])],
+        [info(name, WHOLE if name == "longest" else F, None) for name in names],
+    )  # fmt: skip
+    imports = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=9).SerializeToString()
+
+
 def given(seed, count=7, rows=3, begin=1, limit=1e9):
     rng = np.random.default_rng(seed)
     return {
@@ -116,6 +148,17 @@ def test_a_condition_ends_them(core, ran):
         assert_right(made, request, given(seed, 30, limit=6 + seed % 5))
     assert all(0 < count < 30 for count in ran)
     assert len(set(ran)) > 2
+
+
+def test_what_else_an_iteration_gives_may_be_of_any_size(core, ran):
+    """A row that there may not be."""
+    made = drafted()
+    request = load(core, made, CPU_THREADS_NUM=1).create_infer_request()
+    for seed in range(14):
+        feed = given(seed, 5 + seed % 3, rows=8, limit=4 + seed % 7)
+        feed["h"], feed["begin"] = feed["h"][:1], feed["begin"][:3]
+        assert_right(made, request, feed)
+    assert len(set(ran)) > 1
 
 
 def test_sizes_of_the_beginning_come_back(core, ran):

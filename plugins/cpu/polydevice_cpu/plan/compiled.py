@@ -291,6 +291,7 @@ class RequestPlans:
         self._changes = -1
         self._rounds: Rounds | None = None
         self._growing: dict[Shapes, Growing | None] = {}
+        self._may_grow: bool | None = None
 
     def release(self) -> None:
         """Let go of the memory for computing."""
@@ -316,7 +317,9 @@ class RequestPlans:
 
     def growing(self, op: Iteration, shapes: Shapes) -> Growing | None:
         """Return iterations of `op` that begin with inputs of these shapes for the second time."""
-        if None in shapes or not Growing.suits(op):
+        if self._may_grow is None:
+            self._may_grow = Growing.suits(op, self.compiled.network)
+        if None in shapes or not self._may_grow:
             return None
         known = self._growing.get(shapes)
         if known is None:

@@ -150,6 +150,12 @@ class Plan:
         return self._inputs()
 
     @functools.cached_property
+    def read(self) -> frozenset[int]:
+        """Which inputs some step reads."""
+        roots = (value.storage.root for step in self.steps for value in step.values)
+        return frozenset(root.index for root in roots if root.kind in (Kind.INPUT, Kind.OBJECTS))
+
+    @functools.cached_property
     def labels(self) -> list[follower.Step]:
         """What followers are told of the steps."""
         return [

@@ -20,6 +20,7 @@ from polydevice.node import Node, Port
 from polydevice.ops.control_flow import If
 from polydevice_cpu.plan.array_steps.checking import Check
 from polydevice_cpu.plan.array_steps.growth import COUNTED_BYTES, counted
+from polydevice_cpu.plan.array_steps.repeating import Repeating, may_repeat
 from polydevice_cpu.plan.array_steps.segments import Segment, segments
 from polydevice_cpu.plan.array_steps.start import starter
 from polydevice_cpu.plan.binding.context import Context
@@ -56,7 +57,7 @@ def make_tail(
     wanted = [port for _, port in results]
     boundary = _read_from_outside(nodes, late, wanted)
     parts = _joined(segments(nodes, late))
-    planned = sum(part.is_planned for part in parts)
+    planned = sum(_may_be_planned(part) for part in parts)
     if not planned:
         start = _interpret(nodes, boundary, wanted)
     else:
@@ -71,11 +72,16 @@ def make_tail(
     return TailStep("", "Tail", start, values, numbers, new, layers=layers)
 
 
+def _may_be_planned(part: Segment) -> bool:
+    """Whether a part may have plans: always, or for sizes that come back."""
+    return part.is_planned or (not part.is_first and may_repeat(part.nodes))
+
+
 def _joined(parts: list[Segment]) -> list[Segment]:
     """Join neighbours that are not planned: they run node by node."""
     joined: list[Segment] = []
     for part in parts:
-        if joined and not (joined[-1].is_planned or part.is_planned):
+        if joined and not (_may_be_planned(joined[-1]) or _may_be_planned(part)):
             joined[-1].nodes.extend(part.nodes)
         else:
             joined.append(part)
@@ -86,7 +92,7 @@ def _in_turn(
     parts: Sequence[Segment],
     boundary: Sequence[Port],
     wanted: Sequence[Port],
-    compile_: Callable[[Segment, Sequence[Port]], Begin],
+    compile_: Callable[[Segment, Sequence[Port], Begin | None], Begin],
 ) -> Start:
     """Run parts one after the other, each as a plan of its own or node by node."""
     read = [dict.fromkeys(part.reads()) for part in parts]
@@ -97,10 +103,11 @@ def _in_turn(
         later = {port for ports_read in read[number + 1 :] for port in ports_read}
         gives = [port for port in part.outputs if port in later or port in wanted]
         reads = list(read[number])
-        if part.is_planned:
-            begins.append(compile_(part, gives))
+        walk = _beginning(_interpret(part.nodes, reads, gives))
+        if _may_be_planned(part):
+            begins.append(compile_(part, gives, None if part.is_planned else walk))
         else:
-            begins.append(_beginning(_interpret(part.nodes, reads, gives)))
+            begins.append(walk)
         rows.append((reads, gives))
         ports |= dict.fromkeys(gives)
     numbers = {port: number for number, port in enumerate(ports)}
@@ -138,8 +145,9 @@ def _compiled(
     compile_: Callable[[Network], CompiledNetwork],
     part: Segment,
     gives: Sequence[Port],
+    walk: Begin | None,
 ) -> Begin:
-    """A part as a network whose inputs are what it reads."""
+    """A part as a network whose inputs are what it reads, or node by node until sizes repeat."""
     inputs = {port: f"input{number}" for number, port in enumerate(part.reads())}
     outputs = {port: f"output{number}" for number, port in enumerate(gives)}
     whole = builder.network
@@ -147,6 +155,8 @@ def _compiled(
 
     def begin(context: Context, workspace: Workspace) -> Compute:
         plans = compiled.request_plans(context, workspace)
+        if walk is not None:
+            return Repeating(walk(context, workspace), plans)
         return lambda *arrays: plans.infer(arrays)
 
     return begin

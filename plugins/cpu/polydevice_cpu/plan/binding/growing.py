@@ -1,7 +1,8 @@
 """Growing: a loop's iterations whose sizes change alike every time, each bound once.
 
 A beam search that appends to what it has found, say. From Python each iteration would be looked
-up, and what it reads and gives copied: 20 µs.
+up, and what it reads and gives copied: 20 µs. Where NumPy computes a step, or only the data tells
+what an iteration gives besides what it carries, they run one by one, but without that.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 
 from polydevice.bounds import current_bounds
 from polydevice.dtype import Array
+from polydevice.network import Network
 from polydevice.ops.control_flow import Iteration, Loop
 from polydevice.processor.machine_code import CALL, Calls, calls_at
 from polydevice.runtime.plan_cache import Shapes
@@ -44,21 +46,26 @@ class _Link(NamedTuple):
 
     Attributes:
         bound: its plan, bound to read what the iteration before wrote.
-        calls: of its steps.
-        results: what it writes.
+        calls: of its steps; None where some are not machine code's.
+        results: what it writes; nothing of those whose sizes the data tells.
         shapes: of what it reads.
         begin: number of its first call.
     """
 
     bound: BoundPlan
-    calls: Sequence[Call]
+    calls: Sequence[Call] | None
     results: Sequence[Array]
     shapes: Shapes
     begin: int
 
+    def result(self, number: int) -> Array:
+        """Return a result, once it has run."""
+        found = self.bound.tail_outputs.get(number)
+        return self.results[number] if found is None else found
+
 
 class Growing:
-    """The iterations of a loop that begins with inputs of some sizes, as calls of machine code."""
+    """The iterations of a loop that begins with inputs of some sizes."""
 
     def __init__(
         self,
@@ -88,12 +95,16 @@ class Growing:
         self._told: list[Array] = []
         self._records = np.empty(0, CALL)
         self._held_bytes = 0
-        self._may_grow = True
+        self._may_grow = self._are_calls = True
 
     @staticmethod
-    def suits(op: Iteration) -> bool:
-        """Whether iterations read nothing but what they carry, and what is the same for all."""
-        return all(tie.slicing is None for tie in op.body_inputs)
+    def suits(op: Iteration, body: Network) -> bool:
+        """Whether iterations read nothing but what they carry, and what is the same for all.
+
+        Not where there are bodies in the body, each of which would be bound as often.
+        """
+        is_plain = all(tie.slicing is None for tie in op.body_inputs)
+        return is_plain and not any(node.op.has_bodies for node in body.nodes())
 
     def run(
         self, given: dict[int, Array], end: int, taken: Sequence[tuple[int, list[Array]]]
@@ -113,17 +124,21 @@ class Growing:
             self._forget()
         iteration, goes_on = 0, True
         self._begin(given)
-        with openmp.threads(1):
-            while goes_on and iteration < end:
-                if iteration == len(self._links) and not self._append(given):
-                    break
-                until = min(len(self._links), end)
-                iteration, goes_on = self._run(iteration, until)
+        while goes_on and iteration < end:
+            if iteration == len(self._links) and not self._append(given):
+                break
+            until = min(len(self._links), end)
+            if self._are_calls:
+                with openmp.threads(1):
+                    iteration, goes_on = self._run(iteration, until)
+            else:
+                iteration, goes_on = self._run_each(iteration, until)
         if not iteration:
             return 0, True, None
         for result, parts in taken:
-            parts += [link.results[result] for link in self._links[:iteration]]
-        results = self._links[iteration - 1].results
+            parts += [link.result(result) for link in self._links[:iteration]]
+        last = self._links[iteration - 1]
+        results = [last.result(number) for number in range(len(last.results))]
         given.update({parameter: results[result] for parameter, result in self._carried.items()})
         return iteration, goes_on, results
 
@@ -131,7 +146,7 @@ class Growing:
         """Begin again, as plans have been replaced that were for the first few inferences."""
         self._links, self._told, self._held_bytes = [], [], 0
         self._own, self._pointed = {}, {}
-        self._may_grow = True
+        self._may_grow = self._are_calls = True
 
     def _begin(self, given: Mapping[int, Array]) -> None:
         """Put what iterations read where they do."""
@@ -155,23 +170,31 @@ class Growing:
             self._may_grow = False
             return False
         self._links.append(link)
-        self._records = np.concatenate([self._records[: link.begin], self._between(link)])
+        if link.calls is None:
+            self._are_calls = False
+        if self._are_calls:
+            self._records = np.concatenate([self._records[: link.begin], self._between(link)])
         return True
 
     def _link(self, given: Mapping[int, Array]) -> _Link | None:
         before = self._links[-1] if self._links else None
         shapes = list(self._first if before is None else before.shapes)
+        carried = self._carried.items()
         if before is not None:
-            for parameter, result in self._carried.items():
-                shapes[parameter] = before.results[result].shape
+            for parameter, result in carried:
+                if result in before.bound.plan.whole_outputs:
+                    shapes[parameter] = before.results[result].shape
         plan = self._plan_of(tuple(shapes))
-        if len(plan.whole_outputs) < len(plan.results):
+        read, whole = plan.read, {*plan.whole_outputs}
+        if any(parameter in read and result not in whole for parameter, result in carried):
             return None
         bound = BoundPlan(plan, self._context, self._workspace)
         results = [np.empty(*result) for result in plan.results]
         for index, array in enumerate(results):
             bound.set_output(index, array)
         for parameter, desc in enumerate(plan.inputs):
+            if parameter not in read and parameter != self._counter:
+                continue
             if before is not None and parameter in self._carried:
                 array = before.results[self._carried[parameter]]
             else:
@@ -179,12 +202,14 @@ class Growing:
             if array.dtype != desc.element_type.dtype:
                 return None
             bound.set_input(parameter, array)
-        calls = bound.recorded(frozenset())
+        calls = bound.recorded(frozenset()) if len(whole) == len(results) else None
         conditions = None if self._condition is None else [results[self._condition]]
-        if calls is None or not Iterations.suit(self._number, conditions):
-            return None
+        if not Iterations.suit(self._number, conditions):
+            calls = None
         self._held_bytes += plan.held_bytes + bound.held_bytes + plan.result_bytes
-        begin = 0 if before is None else before.begin + len(before.calls) + self._each
+        begin = 0
+        if before is not None and before.calls is not None:
+            begin = before.begin + len(before.calls) + self._each
         return _Link(bound, calls, results, tuple(shapes), begin)
 
     @property
@@ -209,6 +234,7 @@ class Growing:
 
     def _between(self, link: _Link) -> Array:
         """The calls of an iteration, and those behind it."""
+        assert link.calls is not None
         behind = []
         if self._number is not None:
             behind.append(between_iterations.count(address_of(self._number), self._number.itemsize))
@@ -220,6 +246,19 @@ class Growing:
         for (function, _), numbers in zip(behind, told, strict=True):
             records.append(record_of(function, numbers))
         return np.array(records, CALL)
+
+    def _run_each(self, iteration: int, until: int) -> tuple[int, bool]:
+        """Run bound iterations as `_run` does, one by one."""
+        number, condition, check = self._number, self._condition, current_bounds().check
+        for link in self._links[iteration:until]:
+            check()
+            if number is not None:
+                number.fill(iteration)
+            link.bound.run()
+            iteration += 1
+            if condition is not None and not link.result(condition).all():
+                return iteration, False
+        return until, True
 
     def _run(self, iteration: int, until: int) -> tuple[int, bool]:
         """Run bound iterations; return the number of the next one, and whether it is wanted."""
@@ -243,6 +282,7 @@ class Growing:
             if status == between_iterations.ENDED:
                 return number + 1, False
             link = links[number]
+            assert link.calls is not None
             link.bound.go_on(link.calls[done - link.begin], status)
             done += 1
         return until, True

@@ -31,13 +31,17 @@ class Places:
     def __init__(self, bound: BoundPlan, inputs: Sequence[Array]) -> None:
         """Point a bound plan to memory for what is small of inputs like these, and its outputs."""
         plan = bound.plan
-        self._inputs = [_place(array.shape, array.dtype) for array in inputs]
+        self._inputs = [
+            (index, _place(array.shape, array.dtype))
+            for index, array in enumerate(inputs)
+            if index in plan.read
+        ]
         self._outputs = [(index, _place(*plan.results[index])) for index in plan.whole_outputs]
         self.point(bound)
 
     def point(self, bound: BoundPlan) -> None:
         """Point the bound plan to this memory."""
-        for index, place in enumerate(self._inputs):
+        for index, place in self._inputs:
             if place is not None:
                 bound.set_input(index, place)
         for index, place in self._outputs:
@@ -47,7 +51,8 @@ class Places:
 
     def run(self, bound: BoundPlan, inputs: Sequence[Array]) -> list[Array]:
         """Run the bound plan on these values; the outputs are new arrays."""
-        for index, (array, place) in enumerate(zip(inputs, self._inputs, strict=True)):
+        for index, place in self._inputs:
+            array = inputs[index]
             if place is not None:
                 place[...] = array
             else:

@@ -66,7 +66,7 @@ class Rounds:
                 bound.set_input(parameter, array)
         self._counter = counter
         number = None if counter is None else self._own.pop(counter)
-        self._number = number if counter in _read(plan) else None
+        self._number = number if counter in plan.read else None
         self._iterations: Iterations | None = None
         self._may_call = True
 
@@ -187,12 +187,6 @@ class Rounds:
     def results(self, iteration: int) -> Sequence[Array]:
         """Return the results of an iteration, until the next but one."""
         return self._results[iteration & 1]
-
-
-def _read(plan: Plan) -> set[int]:
-    """Which inputs some step reads."""
-    roots = (value.storage.root for step in plan.steps for value in step.values)
-    return {root.index for root in roots if root.kind is Kind.INPUT}
 
 
 def _copies(plan: Plan, carried: Mapping[int, int]) -> frozenset[int]:

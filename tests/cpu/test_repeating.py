@@ -1,0 +1,141 @@
+"""Light parts of a network whose sizes only the data tells, planned for sizes that come back."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from polydevice.errors import InferenceError, ShapeError
+from polydevice_cpu.plan.array_steps import repeating
+from polydevice_cpu.plan.array_steps.repeating import OFTEN
+from polydevice_cpu.plan.compiled import RequestPlans
+from tests.cpu.loading import load
+from tests.cpu.models import answer, build
+
+F = np.float32
+NODES = [
+    ("Compress", ["x", "mask"], ["a"], {"axis": 0}), ("Mul", ["a", "w"], ["b"], {}),
+    ("Sub", ["b", "a"], ["c"], {}), ("Greater", ["c", "w"], ["d"], {}),
+    ("Where", ["d", "c", "a"], ["e"], {}), ("Abs", ["e"], ["f"], {}),
+    ("ReduceSum", ["f"], ["g"], {"keepdims": 0}), ("Add", ["f", "g"], ["y"], {}),
+]  # fmt: skip
+
+
+def model(nodes=NODES, outputs=("y", "g")):
+    import onnx
+    from onnx import TensorProto, helper
+
+    w = np.random.default_rng(0).standard_normal((1, 5)).astype(F)
+    made = onnx.load_from_string(build(nodes, {"x": ["n", 5]}, outputs, {"w": w}))
+    made.graph.input.append(helper.make_tensor_value_info("mask", TensorProto.BOOL, ["n"]))
+    return made.SerializeToString()
+
+
+def given(seed, rows, chosen):
+    rng = np.random.default_rng(seed)
+    mask = np.zeros(rows, bool)
+    mask[rng.permutation(rows)[:chosen]] = True
+    return {"x": rng.standard_normal((rows, 5)).astype(F), "mask": mask}
+
+
+def assert_right(made, request, feed):
+    found = request.infer(feed)
+    for array, right in zip(found.values(), answer(made, feed), strict=True):
+        assert array.shape == right.shape
+        np.testing.assert_allclose(array, right, rtol=1e-5, atol=1e-5)
+
+
+@pytest.fixture
+def planned(monkeypatch):
+    """The sizes that plans have computed, one entry for each time."""
+    found, infer = [], RequestPlans.infer
+
+    def noted(self, inputs):
+        found.append([array.shape for array in inputs])
+        return infer(self, inputs)
+
+    monkeypatch.setattr(RequestPlans, "infer", noted)
+    return found
+
+
+def test_sizes_that_come_back_have_a_plan(core, planned):
+    made = model()
+    request = load(core, made).create_infer_request()
+    for seed in range(2 * OFTEN):
+        assert_right(made, request, given(seed, 9, 4))
+        assert len(planned) == max(seed + 1 - OFTEN, 0)
+    for chosen in (1, 0, 9, 3):  # others have none yet
+        assert_right(made, request, given(chosen, 9, chosen))
+    assert len(planned) == OFTEN
+    assert_right(made, request, given(5, 9, 4))
+    assert len(planned) == OFTEN + 1
+    assert_right(made, request, given(5, 12, 4))  # as many of more rows are others
+    assert len(planned) == OFTEN + 1
+
+
+def test_sizes_are_forgotten(core, planned, monkeypatch):
+    monkeypatch.setattr(repeating, "KEPT", 3)
+    made = model()
+    request = load(core, made).create_infer_request()
+    for seed in range(40):
+        assert_right(made, request, given(seed, 9, seed % 5))
+    assert not planned
+    for seed in range(OFTEN + 2):
+        assert_right(made, request, given(seed, 9, 6))
+    assert planned
+
+
+def test_sizes_that_tell_nothing_are_walked(core, planned):
+    nodes = [*NODES[:-1], ("NonZero", ["d"], ["z"], {}), ("Add", ["f", "g"], ["y"], {})]
+    made = model(nodes, ("y", "g", "z"))
+    request = load(core, made).create_infer_request()
+    for seed in range(3 * OFTEN):
+        assert_right(made, request, given(seed, 9, 4))
+    assert not planned
+
+
+def test_what_is_wrong_is_said_alike(core):
+    nodes = [*NODES[:-1], ("Reshape", ["f", "shape"], ["r"], {}), ("Add", ["r", "g"], ["y"], {})]
+    import onnx
+    from onnx import numpy_helper
+
+    made = onnx.load_from_string(model(nodes))
+    made.graph.initializer.append(numpy_helper.from_array(np.array([-1, 10]), "shape"))
+    made = made.SerializeToString()
+    request = load(core, made).create_infer_request()
+    for seed in range(2 * OFTEN):
+        assert_right(made, request, given(seed, 9, 4))
+        with pytest.raises((ShapeError, InferenceError), match="r"):
+            request.infer(given(seed, 9, 3))
+
+
+def test_requests_at_once(core):
+    made = model()
+    executable, failed = load(core, made), []
+
+    def work(thread):
+        request = executable.create_infer_request()
+        for seed in range(30):
+            try:
+                assert_right(made, request, given(seed, 9 + thread, 2 + seed % 2))
+            except AssertionError as error:
+                failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+
+
+def test_counts_are_of_one_request(core, planned):
+    made = model()
+    executable = load(core, made)
+    requests = [executable.create_infer_request() for _ in range(2)]
+    for seed in range(OFTEN):
+        for request in requests:
+            assert_right(made, request, given(seed, 9, 4))
+    assert not planned
