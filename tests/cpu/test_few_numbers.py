@@ -104,6 +104,57 @@ def test_pairs(shapes, kind):
             np.testing.assert_array_equal(got, np.broadcast_to(want, shapes[2]), name)
 
 
+@with_avx
+def test_what_is_asked_of_floats():
+    rng = np.random.default_rng(5)
+    asked = {"f32 is NaN": np.isnan, "f32 is infinite": np.isinf, "f32 is finite": np.isfinite}
+    for shape in ((), (7,), (3, 4, 5)):
+        x = numbers(rng, F, shape)
+        for name, function in asked.items():
+            got = computed(Function(("f32",), (name,), "byte"), [x], np.bool_, shape)
+            np.testing.assert_array_equal(got, function(x), name)
+
+
+@with_avx
+@pytest.mark.parametrize("element", [np.int64, np.int32])
+def test_sums_of_integers(element):
+    rng = np.random.default_rng(6)
+    kind = f"i{8 * np.dtype(element).itemsize}"
+    for shape in ((7,), (3, 4), (2, 3, 4), (1, 5, 1, 2), (1,)):
+        for count in range(1, len(shape) + 1):
+            for axes in itertools.combinations(range(len(shape)), count):
+                x = numbers(rng, element, shape)
+                x[...] = rng.integers(-(2**30), 2**30, shape)
+                for keep in (True, False):
+                    want = x.sum(axis=axes, keepdims=keep, dtype=element)
+                    result = numbers(rng, element, want.shape)
+                    forms = [(each.shape, each.strides) for each in (x, result)]
+                    for code, told in small.summed(kind, *forms, axes):
+                        places = map(address_of, (x, x, result))
+                        assert not code(shares.placed(told, *places))
+                    np.testing.assert_array_equal(result, want)
+
+
+def test_integers_in_a_network(core):
+    nodes = [
+        ("BitwiseAnd", ["a", "b"], ["c"], {}), ("BitwiseOr", ["c", "a"], ["d"], {}),
+        ("BitwiseXor", ["d", "b"], ["e"], {}), ("BitwiseNot", ["e"], ["f"], {}),
+        ("ReduceSum", ["f", "axes"], ["g"], {"keepdims": 0}), ("ReduceSum", ["f"], ["h"], {}),
+        ("Add", ["f", "h"], ["y"], {}),
+    ]  # fmt: skip
+    for element in (np.int32, np.int64):
+        made = build(
+            nodes, {"a": ["n", 5], "b": [5]}, ["y", "g"], {"axes": np.array([-1])}, 18, element
+        )
+        request = load(core, made).create_infer_request()
+        for rows in (1, 3, 2, 300, 4):
+            rng = np.random.default_rng(rows)
+            a, b = (rng.integers(-9, 9, shape).astype(element) for shape in ((rows, 5), (5,)))
+            found, right = request.infer({"a": a, "b": b}), answer(made, {"a": a, "b": b})
+            np.testing.assert_array_equal(found["y"], right[0])
+            np.testing.assert_array_equal(found["g"], right[1])
+
+
 DIVISIONS = {
     "divide": lambda a, b: np.trunc(a.astype(np.longdouble) / b).astype(a.dtype),
     "divide down": np.floor_divide, "remainder": np.fmod, "modulo": np.remainder,

@@ -56,6 +56,10 @@ _PIECES = {
     "or": "4809c8",  # or rax, rcx
     "xor": "4831c8",  # xor rax, rcx
     "not": "83f001",  # xor eax, 1
+    "invert": "48f7d0",  # not rax
+    "zero": "31c0",  # xor eax, eax
+    "own i64": "498b0b",  # mov rcx, [r11]
+    "own i32": "49630b",  # movsxd rcx, dword ptr [r11]
     "equal": "4839c80f94c0",  # cmp rax, rcx; sete al
     "not equal": "4839c80f95c0",  # cmp rax, rcx; setne al
     "less": "4839c80f9cc0",  # cmp rax, rcx; setl al
@@ -80,6 +84,11 @@ _PIECES = {
     "is not 0": "4885c00f95c0",  # test rax, rax; setne al
     # vxorps xmm1, xmm1, xmm1; vcmpneqss xmm0, xmm0, xmm1; vmovd eax, xmm0; and eax, 1
     "f32 is not 0": "c5f057c9c5fac2c104c5f97ec083e001",
+    "f32 is NaN": "c5f82ec00f9ac0",  # vucomiss xmm0, xmm0; setp al
+    # vmovd eax, xmm0; and eax, 0x7fffffff; cmp eax, 0x7f800000; sete al
+    "f32 is infinite": "c5f97ec025ffffff7f3d0000807f0f94c0",
+    # vmovd eax, xmm0; and eax, 0x7fffffff; cmp eax, 0x7f800000; setb al
+    "f32 is finite": "c5f97ec025ffffff7f3d0000807f0f92c0",
     "begin": "f30f1efa535541544155",  # endbr64; push rbx; push rbp; push r12; push r13
     "none refused": "31f6",  # xor esi, esi
     "end": "31c0415d415c5d5bc3",  # xor eax, eax; pop r13; pop r12; pop rbp; pop rbx; ret
@@ -123,7 +132,7 @@ class Function(NamedTuple):
     """What is computed of elements.
 
     Attributes:
-        reads: kinds of operands: `f32`, `i64`, `i32` or `byte`.
+        reads: kinds of operands: `f32`, `i64`, `i32` or `byte`; nothing of one that is not read.
         steps: names of pieces, in order.
         store: kind of the result.
     """
@@ -164,6 +173,28 @@ def prepared(function: Function, forms: Sequence[Form]) -> Told | None:
             walked = each[axis + 1] * sizes[axis + 1] if axis + 1 < AXES else 0
             numbers.append(each[axis] - walked)
     return code, tuple(numbers)
+
+
+def summed(kind: str, x: Form, result: Form, axes: Sequence[int]) -> list[Told] | None:
+    """Return code that adds integers along axes, told addresses of x, of nothing, and the result.
+
+    Args:
+        kind: `i64` or `i32`.
+        x: what is added.
+        result: the sums, with or without axes of size 1.
+        axes: of x, counted from the first one.
+    """
+    sizes, strides = result
+    own = iter(strides) if len(sizes) < len(x[0]) else None
+    along = []
+    for axis in range(len(x[0])):
+        step = strides[axis] if own is None else 0 if axis in axes else next(own)
+        along.append(0 if axis in axes else step)
+    nothing: Form = (), ()
+    begin = prepared(Function(("", ""), ("zero",), kind), [nothing, nothing, result])
+    add = Function((kind, ""), (f"own {kind}", "add"), kind)
+    code = prepared(add, [x, nothing, (x[0], tuple(along))])
+    return None if begin is None or code is None else [begin, code]
 
 
 def loops(forms: Sequence[Form]) -> tuple[list[int], list[list[int]]]:
@@ -244,7 +275,8 @@ def _code(function: Function) -> bytes:
     if "select" in function.steps:  # the condition is the first operand
         pointers = _POINTERS[2], *_POINTERS[:2], _POINTERS[-1]
     names = ("C", "A", "B") if "select" in function.steps else ("A", "B")
-    reads = [f"{name} {kind}" for name, kind in zip(names, function.reads, strict=False)]
+    pairs = zip(names, function.reads, strict=False)
+    reads = [f"{name} {kind}" for name, kind in pairs if kind]
     body = [*reads, *function.steps, f"store {function.store}"]
     may_refuse = _REFUSE_0 in function.steps
     code = b"".join(bytes.fromhex(_PIECES[name]) for name in body)

@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 
 from polydevice.dtype import Array
-from polydevice.ops import arithmetic, comparison, logical
+from polydevice.ops import arithmetic, bitwise, comparison, logical, math
 from polydevice.ops.convert import Convert
 from polydevice.ops.op import Op
 from polydevice.ops.pointwise import AutoBroadcast, BinaryPointwise
+from polydevice.ops.reduce import ReduceSum
 from polydevice.ops.select import Select
-from polydevice_cpu.algorithms.by_machine.code import Told
-from polydevice_cpu.algorithms.by_machine.small import DIVISION, Form, Function, prepared
+from polydevice.shape import normalize_axis
+from polydevice.symbolic_size import is_formula
+from polydevice_cpu.algorithms.by_machine.code import Code, Told
+from polydevice_cpu.algorithms.by_machine.small import DIVISION, Form, Function, prepared, summed
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.step import ArrayStep, ByMachine, Compute, Start
 from polydevice_cpu.plan.value import Value
@@ -57,10 +60,22 @@ _OF_BITS: dict[type[Op], str] = {
     logical.LogicalOr: "or",
     logical.LogicalXor: "xor",
 }
+_BITWISE: dict[type[Op], str] = {
+    bitwise.BitwiseAnd: "and",
+    bitwise.BitwiseOr: "or",
+    bitwise.BitwiseXor: "xor",
+}
+_TESTS: dict[type[Op], str] = {
+    math.IsNaN: "f32 is NaN",
+    math.IsInf: "f32 is infinite",
+    math.IsFinite: "f32 is finite",
+}
 
 
 def with_code(op: Op, start: Start) -> Start:
     """Return what starts an operation with machine code, where there are few elements."""
+    if isinstance(op, ReduceSum):
+        return lambda context: ByMachine(start(context), _summed)
     if _function(op, None) is None:
         return start
 
@@ -77,6 +92,21 @@ def with_code(op: Op, start: Start) -> Start:
     return start_code
 
 
+def _summed(values: Sequence[Value]) -> Code | None:
+    """The code of sums of integers along axes that are known."""
+    x, axes, result = values
+    kind, known = _KINDS.get(x.dtype), axes.storage.array
+    forms = _form(x), _form(result)
+    if kind not in ("i64", "i32") or x.dtype != result.dtype or known is None or axes.offset_bytes:
+        return None
+    if forms[0] is None or forms[1] is None or is_formula(known):
+        return None
+    rank = len(x.shape)
+    along = [normalize_axis(int(axis), rank) for axis in known.reshape(-1)] if rank else []
+    told = summed(kind, forms[0], forms[1], along)
+    return None if told is None else Code.of(told)
+
+
 def _form(value: Value) -> Form | None:
     if value.strides is None:
         return None
@@ -91,9 +121,11 @@ def _function(op: Op, kinds: Sequence[np.dtype[Any]] | None) -> Function | None:
     if isinstance(op, BinaryPointwise) and op.auto_broadcast is AutoBroadcast.PDPD:
         return None
     if kinds is None:
-        tables = _OF_INTEGERS, _OF_FLOATS, _COMPARISONS, _OF_BITS, _QUOTIENTS
+        tables = [_OF_INTEGERS, _OF_FLOATS, _COMPARISONS, _OF_BITS]
+        tables += _QUOTIENTS, _BITWISE, _TESTS
         is_known = any(type(op) in each for each in tables)
-        is_known = is_known or isinstance(op, (Select, Convert, logical.LogicalNot))
+        unary = logical.LogicalNot, bitwise.BitwiseNot
+        is_known = is_known or isinstance(op, (Select, Convert, *unary))
         return Function((), (), "") if is_known else None
     names = tuple(_KINDS.get(kind, "") for kind in kinds)
     if "" in names:
@@ -107,12 +139,23 @@ def _function(op: Op, kinds: Sequence[np.dtype[Any]] | None) -> Function | None:
     if isinstance(op, Convert):
         steps = _converting(reads[0], kinds[-1])
         return None if steps is None else Function(tuple(reads), steps, store)
-    if isinstance(op, logical.LogicalNot):
-        return Function(("byte",), ("not",), "byte") if kinds[0] == np.bool_ else None
+    if isinstance(op, (logical.LogicalNot, bitwise.BitwiseNot)):
+        is_boolean = kinds[0] == np.bool_
+        may = is_boolean or isinstance(op, bitwise.BitwiseNot)
+        return Function((*reads,), ("not" if is_boolean else "invert",), store) if may else None
+    if type(op) in _TESTS:
+        return _test(op, reads)
     if reads[0] != reads[1] or kinds[0] != kinds[1]:
         return None
     steps = _steps(op, reads[0], is_boolean=kinds[0] == np.bool_)
     return None if steps is None else Function(tuple(reads), steps, store)
+
+
+def _test(op: Op, reads: Sequence[str]) -> Function | None:
+    """What asks an element of f32 something; None without code."""
+    if isinstance(op, math.IsInf) and not (op.detect_negative and op.detect_positive):
+        return None
+    return Function(("f32",), (_TESTS[type(op)],), "byte") if reads == ["f32"] else None
 
 
 def _steps(op: Op, read: str, *, is_boolean: bool) -> tuple[str, ...] | None:
@@ -121,6 +164,8 @@ def _steps(op: Op, read: str, *, is_boolean: bool) -> tuple[str, ...] | None:
     if kind in _OF_BITS:
         return (_OF_BITS[kind],) if is_boolean else None
     table = _COMPARISONS if kind in _COMPARISONS else None
+    if kind in _BITWISE:
+        return (_BITWISE[kind],)
     if read == "f32":
         step = (table or _OF_FLOATS).get(kind)
         return None if step is None else (f"f32 {step}",)
