@@ -94,6 +94,26 @@ def test_joining(side, axis):
         np.testing.assert_array_equal(result, want)
 
 
+@with_avx512
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("kind", [np.int32, np.int64, np.float64])
+def test_copies(side, kind):
+    rng = np.random.default_rng(5)
+    for given, wanted in (
+        ((15, 1), (15, 128)), ((1, 37), (20, 37)), ((3, 5, 7), (3, 5, 7)), ((), (9,)), ((1,), (1,)),
+        ((2, 1, 3, 1), (2, 4, 3, 5)),
+    ):  # fmt: skip
+        size = np.dtype(kind).itemsize
+        x = guarded(side, size * math.prod(given)).view(kind).reshape(given)
+        x[...] = rng.integers(-(2**31), 2**31, given)
+        y = guarded(side, size * math.prod(wanted)).view(kind).reshape(wanted)
+        run([elementwise.copied(form(x), form(y), size)], x, y)
+        np.testing.assert_array_equal(y, np.broadcast_to(x, wanted))
+        turned = np.zeros(given[::-1], kind).T
+        run([elementwise.copied(form(x), form(turned), size)], x, turned)
+        np.testing.assert_array_equal(turned, x)
+
+
 def packed(w):
     """A matrix as oneDNN packs it: by 64 columns of 16 terms, zeros behind the last ones."""
     terms, columns = w.shape

@@ -17,6 +17,7 @@ from polydevice.ops.select import Select
 from polydevice.shape import normalize_axis
 from polydevice.symbolic_size import is_formula
 from polydevice_cpu.algorithms.by_machine.code import Code, Told
+from polydevice_cpu.algorithms.by_machine.rows import elementwise
 from polydevice_cpu.algorithms.by_machine.small import DIVISION, Form, Function, prepared, summed
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.step import ArrayStep, ByMachine, Compute, Start
@@ -205,8 +206,10 @@ def _prepare_copy(values: Sequence[Value]) -> Told | None:
     forms = [form for each in values if (form := _form(each)) is not None]
     if len(forms) < len(values) or source.dtype != target.dtype or source.dtype.hasobject:
         return None
-    bits = _AS_BITS.get(source.dtype.itemsize)
-    return None if bits is None else prepared(Function((bits,), (), bits), forms)
+    size = source.dtype.itemsize
+    bits = _AS_BITS.get(size)
+    few = None if bits is None else prepared(Function((bits,), (), bits), forms)
+    return few or elementwise.copied(forms[0], forms[1], size)
 
 
 _COPY = ByMachine(_copy, _prepare_copy, may_refuse=False)

@@ -88,12 +88,20 @@ def joined(axis: int, forms: Sequence[Form]) -> list[Told] | None:
     return found
 
 
+def copied(source: Form, target: Form, item_bytes: int) -> Told | None:
+    """Return code, likewise, that copies elements of 4 or 8 bytes and stretches them."""
+    if item_bytes not in (4, 8):
+        return None
+    return _told((), [source, target], (0, 1), (0, 0), 2, item_bytes)
+
+
 def _told(
     steps: tuple[Step, ...],
     forms: Sequence[Form],
     places: Sequence[int],
     begins: Sequence[int],
     addresses: int,
+    item_bytes: int = 4,
 ) -> Told | None:
     """What `prepared` returns, for some of the addresses, behind which so many bytes are left out.
 
@@ -103,17 +111,18 @@ def _told(
         places: which of the addresses they are at.
         begins: how many bytes behind each.
         addresses: how many there are.
+        item_bytes: of a number; those of 8 are copied alone.
     """
     sizes, along = loops(forms)
-    if along[-1][-1] != 4 or any(each[-1] not in (0, 4) for each in along):
-        sizes, along = [*sizes, 1], [[*each, 4] for each in along]  # rows of one number
+    if along[-1][-1] != item_bytes or any(each[-1] not in (0, item_bytes) for each in along):
+        sizes, along = [*sizes, 1], [[*each, item_bytes] for each in along]  # rows of one number
     count, rows = math.prod(sizes), math.prod(sizes[:-1])
     if not 0 < count <= MOST or rows > MOST_ROWS or len(sizes) > AXES:
         return None
     if len(forms) > len(_POINTERS) or not has_avx512():
         return None
-    are_rows = tuple(each[-1] == 4 for each in along)
-    function, constants = _function(steps, are_rows, tuple(places))
+    are_rows = tuple(each[-1] == item_bytes for each in along)
+    function, constants = _function(steps, are_rows, tuple(places), item_bytes == 8)
     if function is None:
         return None
     sizes = [1] * (AXES - len(sizes)) + sizes
@@ -121,7 +130,7 @@ def _told(
     numbers = [0] * addresses
     for place, begin in zip(places, begins, strict=True):
         numbers[place] = begin
-    whole, rest = divmod(sizes[-1], _LANES)
+    whole, rest = divmod(sizes[-1] * (item_bytes // 4), _LANES)
     numbers += [*sizes[:-1], whole, (1 << rest) - 1, 4 * rest]
     for axis in reversed(range(AXES - 1)):
         numbers += [each[axis] - each[axis + 1] * sizes[axis + 1] for each in along]
@@ -130,9 +139,12 @@ def _told(
 
 @lru_cache(maxsize=256)
 def _function(
-    steps: tuple[Step, ...], rows: tuple[bool, ...], places: tuple[int, ...]
+    steps: tuple[Step, ...],
+    rows: tuple[bool, ...],
+    places: tuple[int, ...],
+    are_wide: bool,
 ) -> tuple[Any | None, bytes]:
-    code = _Rows(steps, rows, places, max(places) + 1)
+    code = _Rows(steps, rows, places, max(places) + 1, are_wide=are_wide)
     return function_of(code.emitted()), code.told()
 
 
@@ -184,9 +196,16 @@ class _Rows(Chain):
     """Code of a chain by rows: three loops around one over vectors."""
 
     def __init__(
-        self, steps: Sequence[Step], rows: Sequence[bool], places: Sequence[int], addresses: int
+        self,
+        steps: Sequence[Step],
+        rows: Sequence[bool],
+        places: Sequence[int],
+        addresses: int,
+        *,
+        are_wide: bool,
     ) -> None:
         super().__init__(steps)
+        self._are_wide = are_wide
         self._rows, self._places, self._addresses = rows, places, addresses
         self._pointers = _POINTERS[: len(rows)]
 
@@ -236,6 +255,8 @@ class _Rows(Chain):
         (first, is_row), *others, (result, _) = zip(self._pointers, self._rows, strict=True)
         if is_row:
             self.vector(LOAD, _VECTOR, 0, first, mask=mask)
+        elif self._are_wide:
+            self.vector(0x59, _VECTOR, 0, first, kind=2, prefix=1, wide=True)  # vpbroadcastq
         else:
             self.spread(_VECTOR, first)
         self.append_steps(_VECTOR, others, result, mask)
