@@ -26,6 +26,7 @@ from polydevice.rewrites.recognise.activation import recognise_activations
 from polydevice.rewrites.recognise.attention import recognise_attention
 from polydevice.rewrites.recognise.normalization import recognise_normalizations
 from polydevice.rewrites.rule import Decomposition, Rule, rules
+from polydevice.rewrites.share_coordinates import share_coordinates
 from polydevice.rewrites.wishes import Unroll, When, Wishes, always, never, nothing
 
 __all__ = [
@@ -65,6 +66,11 @@ def _settle(network: Network, wishes: Wishes) -> int:
     return int(settle_loops(network, network.evaluate))
 
 
+def _share(network: Network, wishes: Wishes) -> int:
+    del wishes  # all devices gain
+    return share_coordinates(network)
+
+
 def _select(network: Network, wishes: Wishes) -> int:
     return select_branches(network) if wishes.select else 0
 
@@ -81,6 +87,7 @@ ORDER: tuple[tuple[str, Stage], ...] = (
     ("hold integers", _hold),  # before folding, which would make floats of quantised weights
     ("prepare", _prepare),  # the device's own operations take the place of the model's
     ("fold constants", _fold),  # rules ask for numbers that shapes tell, and for weights
+    ("share coordinates", _share),  # whose other inputs are constants by now
     ("settle loops", _settle),  # loops left over: what they never change is known in their bodies
     ("select branches", _select),  # once their conditions are known where they can be
     ("collect parts", _collect),  # of loops that are left

@@ -86,6 +86,11 @@ def gather_nd(op: GatherND, x: Array, indices: Array) -> Array:
         places = counted_places(indices, x.shape[:count])
         if places is not None:  # half the time of the way below
             return x.reshape(math.prod(x.shape[:count]), *x.shape[count:]).take(places, 0)
+    if not batch and count == 1 and not x.dtype.hasobject:
+        try:  # as for Gather: rows that a mask has chosen take 1 us, and 7 as below
+            return np.asarray(x.take(indices[..., 0], 0))
+        except (IndexError, TypeError):
+            pass
     outer = indices.shape[batch:-1]
     coordinates = tuple(
         checked_index("GatherND", indices[..., i], x.shape[batch + i]) for i in range(count)
