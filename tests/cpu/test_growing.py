@@ -14,9 +14,6 @@ from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.binding import growing as module
 from polydevice_cpu.plan.binding.growing import MOST_LINKS, Growing
 from tests.cpu.loading import load, wait_for_settling
-from tests.cpu.machine_code import with_avx512
-
-pytestmark = with_avx512
 
 F, WHOLE, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
@@ -239,13 +236,13 @@ def test_an_inference_may_be_ended_between_them(core, ran, monkeypatch):
     request = load(core, made, CPU_THREADS_NUM=1).create_infer_request()
     for seed in range(3):
         assert_right(made, request, given(seed, 20))
-    run = Growing._run
 
     def late(self, *arguments):
         raise InferTimeoutError("too late")
 
-    monkeypatch.setattr(Growing, "_run", late)
-    with pytest.raises(InferTimeoutError):
-        request.infer(given(4, 20))
-    monkeypatch.setattr(Growing, "_run", run)
+    with monkeypatch.context() as patch:
+        for name in ("_run", "_run_each"):
+            patch.setattr(Growing, name, late)
+        with pytest.raises(InferTimeoutError):
+            request.infer(given(4, 20))
     assert_right(made, request, given(5, 20))

@@ -291,7 +291,8 @@ class RequestPlans:
         self._changes = -1
         self._rounds: Rounds | None = None
         self._growing: dict[Shapes, Growing | None] = {}
-        self._may_grow: bool | None = None
+        self._read: frozenset[int] | None = None
+        self._is_read = False
 
     def release(self) -> None:
         """Let go of the memory for computing."""
@@ -317,9 +318,9 @@ class RequestPlans:
 
     def growing(self, op: Iteration, shapes: Shapes) -> Growing | None:
         """Return iterations of `op` that begin with inputs of these shapes for the second time."""
-        if self._may_grow is None:
-            self._may_grow = Growing.suits(op, self.compiled.network)
-        if None in shapes or not self._may_grow:
+        if not self._is_read:  # walking through the body takes 50 us
+            self._read, self._is_read = Growing.read(op, self.compiled.network), True
+        if self._read is None or None in shapes:
             return None
         known = self._growing.get(shapes)
         if known is None:
@@ -328,7 +329,7 @@ class RequestPlans:
                 self._growing.pop(next(iter(self._growing)))
             if not is_new:
                 parts = self.compiled.plan, self.context, self._workspace
-                known = Growing(op, shapes, *parts)
+                known = Growing(op, shapes, self._read, *parts)
             self._growing[shapes] = known
         return known
 

@@ -71,6 +71,7 @@ class Growing:
         self,
         op: Iteration,
         shapes: Shapes,
+        read: frozenset[int],
         plan_of: Callable[[Shapes], Plan],
         context: Context,
         workspace: Workspace,
@@ -80,11 +81,12 @@ class Growing:
         Args:
             op: the loop.
             shapes: of what its first iteration reads.
+            read: which parameters of the body something reads.
             plan_of: returns the body's plan.
             context: the request's.
             workspace: of the body's plans.
         """
-        self._first, self._plan_of = shapes, plan_of
+        self._first, self._read, self._plan_of = shapes, read, plan_of
         self._context, self._workspace = context, workspace
         self._carried = {edge.parameter: edge.result for edge in op.back_edges}
         self._counter = op.current_iteration if isinstance(op, Loop) else None
@@ -98,13 +100,23 @@ class Growing:
         self._may_grow = self._are_calls = True
 
     @staticmethod
-    def suits(op: Iteration, body: Network) -> bool:
-        """Whether iterations read nothing but what they carry, and what is the same for all.
+    def read(op: Iteration, body: Network) -> frozenset[int] | None:
+        """Return which parameters something reads; None where iterations cannot be bound so.
 
-        Not where there are bodies in the body, each of which would be bound as often.
+        They read nothing but what they carry, and what is the same for all. Bodies in the body
+        would be bound as often.
+
+        Args:
+            op: the loop.
+            body: what is planned of its body.
         """
-        is_plain = all(tie.slicing is None for tie in op.body_inputs)
-        return is_plain and not any(node.op.has_bodies for node in body.nodes())
+        if any(tie.slicing is not None for tie in op.body_inputs):
+            return None
+        users = body.consumers()
+        if any(node.op.has_bodies for node in body.nodes()):
+            return None
+        ports = [parameter.output for parameter in body.parameters]
+        return frozenset(number for number, port in enumerate(ports) if users.get(port))
 
     def run(
         self, given: dict[int, Array], end: int, taken: Sequence[tuple[int, list[Array]]]
@@ -185,7 +197,7 @@ class Growing:
                 if result in before.bound.plan.whole_outputs:
                     shapes[parameter] = before.results[result].shape
         plan = self._plan_of(tuple(shapes))
-        read, whole = plan.read, {*plan.whole_outputs}
+        read, whole = self._read, {*plan.whole_outputs}
         if any(parameter in read and result not in whole for parameter, result in carried):
             return None
         bound = BoundPlan(plan, self._context, self._workspace)
