@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +57,12 @@ class PlanParts:
             for value in step.values:
                 value.storage.touch(number)
         accumulate(self.steps)
+
+
+def inputs_of(steps: Iterable[Step]) -> frozenset[int]:
+    """Return which inputs steps read."""
+    roots = (value.storage.root for step in steps for value in step.values)
+    return frozenset(root.index for root in roots if root.kind in (Kind.INPUT, Kind.OBJECTS))
 
 
 class Plan:
@@ -152,8 +158,7 @@ class Plan:
     @functools.cached_property
     def read(self) -> frozenset[int]:
         """Which inputs some step reads."""
-        roots = (value.storage.root for step in self.steps for value in step.values)
-        return frozenset(root.index for root in roots if root.kind in (Kind.INPUT, Kind.OBJECTS))
+        return inputs_of(self.steps)
 
     @functools.cached_property
     def labels(self) -> list[follower.Step]:

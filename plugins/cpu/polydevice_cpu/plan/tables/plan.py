@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from polydevice.errors import InternalError
 from polydevice_cpu.onednn.descriptor import Descriptor
-from polydevice_cpu.plan.plan import Plan, PlanParts
+from polydevice_cpu.plan.plan import Plan, PlanParts, inputs_of
 from polydevice_cpu.plan.step import Compute, PrimitiveStep, Step, Strips
 from polydevice_cpu.plan.tables.form import Order, TableForm
-from polydevice_cpu.plan.value import Storage, Value
+from polydevice_cpu.plan.value import Kind, Storage, Value
 
 
 class BoundStrips(NamedTuple):
@@ -101,6 +101,12 @@ class TablePlan(Plan):
     def outputs(self) -> list[Value | None]:
         """Where the last steps put results."""
         return self._with_steps.outputs
+
+    @cached_property
+    def read(self) -> frozenset[int]:
+        """Which inputs some step reads."""
+        found = {home.number for home in self.form.homes if home.kind is Kind.INPUT}
+        return frozenset(found).union(inputs_of(self.late.values()))
 
     @property
     def step_count(self) -> int:
