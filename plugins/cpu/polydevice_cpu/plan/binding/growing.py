@@ -11,6 +11,7 @@ import ctypes
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
+from weakref import ref
 
 import numpy as np
 
@@ -93,7 +94,7 @@ class Growing:
         self._condition = op.execution_condition if isinstance(op, Loop) else None
         self._links: list[_Link] = []
         self._own: dict[int, Array] = {}
-        self._pointed: dict[int, Array] = {}
+        self._pointed: dict[int, ref[Array]] = {}  # they are others' to keep
         self._told: list[Array] = []
         self._records = np.empty(0, CALL)
         self._held_bytes = 0
@@ -168,8 +169,8 @@ class Growing:
                 array.fill(0)
             if own is not None:
                 np.copyto(own, array)
-            elif self._links and self._pointed.get(parameter) is not array:
-                self._pointed[parameter] = array
+            elif parameter in self._pointed and self._pointed[parameter]() is not array:
+                self._pointed[parameter] = ref(array)
                 for link in self._links[: 1 if parameter in self._carried else None]:
                     link.bound.set_input(parameter, array)
 
@@ -236,10 +237,10 @@ class Growing:
     def _source(self, parameter: int, array: Array) -> Array:
         """Where iterations read what is the same for all, or the first one what it is given."""
         if parameter in self._pointed:
-            return self._pointed[parameter]
+            return array
         if parameter not in self._own:
             if array.nbytes > COPIED_BYTES and parameter != self._counter:
-                self._pointed[parameter] = array
+                self._pointed[parameter] = ref(array)
                 return array
             self._own[parameter] = array.copy(order="C")
         return self._own[parameter]
