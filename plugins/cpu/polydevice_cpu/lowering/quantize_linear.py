@@ -15,7 +15,7 @@ from polydevice_cpu.algorithms.by_machine.rows import ranges
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor
-from polydevice_cpu.ops.quantize_linear import write_range
+from polydevice_cpu.ops.dynamic_range import write_range
 from polydevice_cpu.passes.integers.byte_functions import ByteFunction
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, ByMachine, Compute

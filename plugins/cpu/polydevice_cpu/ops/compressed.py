@@ -7,9 +7,7 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice_cpu.algorithms.product import product
 from polydevice_cpu.implement import implements
-from polydevice_cpu.ops.recurrent import sequence
 from polydevice_cpu.passes.integers.compressed import CompressedMatMul
-from polydevice_cpu.passes.integers.compressed_recurrent import CompressedLSTM
 
 COLUMNS = 256
 """So many columns of the matrix are made numbers of f32 at once."""
@@ -29,15 +27,3 @@ def compressed_matmul(op: CompressedMatMul, x: Array, q: Array, scales: Array) -
         parted *= scales[some, :, None]
         result[..., some] = product(x, matrix.T)
     return result
-
-
-def floats(q: Array, scales: Array) -> Array:
-    """Return weights [D, 4H, C] with scales [D, 4H]."""
-    return np.asarray(q.astype(np.float32) * scales[:, :, np.newaxis])
-
-
-@implements(CompressedLSTM)
-def compressed_lstm(op: CompressedLSTM, *inputs: Array) -> tuple[Array, ...]:
-    """Compute it in f32."""
-    w, r, bias, *scales = inputs[4:]
-    return sequence(op, *inputs[:4], floats(w, scales[0]), floats(r, scales[1]), bias)

@@ -11,12 +11,9 @@ from polydevice.ops.quantize_linear import (
     LinearQuantization,
     QuantizeLinear,
 )
-from polydevice.rewrites.integers.dynamic_range import DynamicRange
-from polydevice.rewrites.integers.integer_product import IntegerProduct
 from polydevice_cpu.algorithms.precision import narrow
-from polydevice_cpu.implement import implements, run, writes
+from polydevice_cpu.implement import implements
 from polydevice_cpu.ops.convert import convert_to, saturated
-from polydevice_cpu.passes.integers.byte_functions import ByteFunction
 
 
 def aligned(op: LinearQuantization, parameter: Array, x: Array) -> Array:
@@ -66,55 +63,3 @@ def dequantize_linear(
         y -= aligned(op, zero_point, x).astype(wide)
     factor = aligned(op, scale, x).astype(np.float32)
     return narrow(y * factor, kind.dtype)
-
-
-@implements(IntegerProduct)
-def integer_product(
-    op: IntegerProduct,
-    x: Array,
-    w: Array,
-    scale: Array,
-    zero: Array,
-    factor: Array,
-    *rest: Array,
-) -> Array:
-    """Multiply in f32, in which sums below 2^24 are exact, and scale."""
-    wide = x.astype(np.float32) - zero.astype(np.float32).reshape(())
-    (sums,) = run(op.product, [wide, w.astype(np.float32), *rest])
-    result: Array = sums * (scale * factor.reshape(()))
-    return result
-
-
-@implements(DynamicRange)
-def dynamic_range(_: DynamicRange, x: Array) -> tuple[Array, Array]:
-    """Look for the largest and the least number; the rest is arithmetic of f32."""
-    scale, zero = _range(x)
-    return np.asarray(scale), np.asarray(zero, np.uint8)
-
-
-@writes(DynamicRange)
-def write_range(_: DynamicRange, x: Array, scale: Array, zero: Array) -> None:
-    """Write both numbers."""
-    scale[()], zero[()] = _range(x)
-
-
-def _range(x: Array) -> tuple[np.float32, int]:
-    """Scale and zero point; `argmax` takes 0.6 us where `max` takes 2.5, and stops at NaN, too."""
-    high = low = _NONE
-    if x.size:
-        flat = x.reshape(-1)
-        high, low = flat[flat.argmax()], flat[flat.argmin()]
-        high, low = (_NONE if high < 0 else high), (_NONE if low > 0 else low)
-    scale = (high - low) / _STEPS or _ONE
-    level = float(-low / scale)
-    return scale, round(min(level, 255.0)) if level >= 0 else 0  # 0 where it is no number
-
-
-_NONE, _ONE, _STEPS = np.float32(0), np.float32(1), np.float32(255)
-
-
-@implements(ByteFunction)
-def byte_function(_: ByteFunction, x: Array, table: Array) -> Array:
-    """Look up."""
-    result: Array = table[x.view(np.uint8)]
-    return result

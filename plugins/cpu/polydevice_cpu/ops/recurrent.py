@@ -26,6 +26,7 @@ from polydevice.ops.recurrent import (
 from polydevice_cpu.algorithms.precision import narrow, widen
 from polydevice_cpu.algorithms.product import product
 from polydevice_cpu.implement import implements
+from polydevice_cpu.passes.integers.compressed_recurrent import CompressedLSTM
 
 Function = Callable[[Array, Array], object]
 """f(x, out) writes to `out`, which may be `x`."""
@@ -261,3 +262,15 @@ def _run(step: Step, projected: Array, states: States, lengths: Array) -> tuple[
     for item, length in enumerate(lengths.tolist()):
         hidden[length:reached, :, item] = 0
     return hidden, lasts
+
+
+def floats(q: Array, scales: Array) -> Array:
+    """Return weights [D, 4H, C] with scales [D, 4H]."""
+    return np.asarray(q.astype(np.float32) * scales[:, :, np.newaxis])
+
+
+@implements(CompressedLSTM)
+def compressed_lstm(op: CompressedLSTM, *inputs: Array) -> tuple[Array, ...]:
+    """Compute it in f32."""
+    w, r, bias, *scales = inputs[4:]
+    return sequence(op, *inputs[:4], floats(w, scales[0]), floats(r, scales[1]), bias)

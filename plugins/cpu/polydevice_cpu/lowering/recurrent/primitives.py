@@ -28,8 +28,7 @@ from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import RecurrentDescriptors, gru, lstm, matmul, rnn
-from polydevice_cpu.ops.compressed import floats
-from polydevice_cpu.ops.recurrent import lstm_gates
+from polydevice_cpu.ops.recurrent import floats, lstm_gates
 from polydevice_cpu.passes.integers.compressed_recurrent import CompressedLSTM
 from polydevice_cpu.plan.array_steps.compressed_recurrent import (
     DIGITS,

@@ -1,0 +1,84 @@
+"""A NumPy function is found in the module of its operation's stem, and others stay unread."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+
+from polydevice.ops.op import Op
+from polydevice.ops.softmax import SoftMax
+from polydevice_cpu import implement
+from polydevice_cpu.implement import implements, run
+from tests.cpu import models
+
+ENTERED = """
+import importlib, pkgutil, sys
+from polydevice_cpu import implement, ops
+
+entered = {}
+
+def noting(enter):
+    def wanted(*kinds):
+        frame = sys._getframe(1)
+        while frame.f_code.co_name != "<module>":  # whose body runs
+            frame = frame.f_back
+        entered.update(dict.fromkeys(kinds, frame.f_globals["__name__"]))
+        return enter(*kinds)
+    return wanted
+
+implement.implements, implement.writes = map(noting, (implement.implements, implement.writes))
+for each in pkgutil.iter_modules(ops.__path__):
+    importlib.import_module(f"polydevice_cpu.ops.{each.name}")
+for kind, module in entered.items():
+    stems = [each.__module__.rpartition(".")[2] for each in kind.__mro__]
+    print(kind.__qualname__, module, *(stem for stem in stems if stem in implement._stems()))
+"""
+
+USED = """
+import sys
+from polydevice import Core
+with Core() as core:
+    core.load_network(core.read_network(sys.argv[1]), "CPU").create_infer_request().infer()
+print(sum(name.startswith("polydevice_cpu.ops.") for name in sys.modules))
+"""
+
+
+def _printed(script: str, *arguments: str, **environment: str) -> str:
+    command = [sys.executable, "-c", script, *arguments]
+    own = {**os.environ, **environment}
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=own).stdout
+
+
+def test_every_function_is_where_it_is_looked_for():
+    lines = [line.split() for line in _printed(ENTERED).splitlines()]
+    assert len(lines) > 220
+    for kind, module, *stems in lines:  # without any stem all modules are read
+        assert not stems or module.rpartition(".")[2] in stems, f"{kind} in {module}, not {stems}"
+
+
+def test_a_network_reads_few_of_them(tmp_path):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(models.residual())
+    assert int(_printed(USED, str(path), POLYDEVICE_CACHE_DIR=str(tmp_path))) < 30
+
+
+def test_an_operation_of_somebody_else_is_computed_by_his_function_or_its_base_s():
+    class Doubled(Op):
+        pass
+
+    class Sharper(SoftMax):
+        pass
+
+    @implements(Doubled)
+    def doubled(_: Doubled, x):
+        return x + x
+
+    x = np.array([[1.0, 2.0, 4.0]], np.float32)
+    try:
+        np.testing.assert_array_equal(run(Doubled(), [x])[0], [[2.0, 4.0, 8.0]])
+        np.testing.assert_allclose(run(Sharper(), [x])[0], [[0.042010, 0.114195, 0.843795]], 1e-4)
+    finally:
+        del implement._TABLE[Doubled]
