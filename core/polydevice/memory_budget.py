@@ -10,6 +10,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from mmap import PAGESIZE
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -231,3 +232,29 @@ def _trim() -> Any:
     if not sys.platform.startswith("linux"):
         return None
     return getattr(ctypes.CDLL(None), "malloc_trim", None)
+
+
+_DONT_NEED = 4
+"""MADV_DONTNEED of Linux."""
+
+
+def give_back_pages(address: int, size_bytes: int) -> None:
+    """Let the system have the whole pages of some memory whose content nobody needs.
+
+    They come back, as zeros or what is in the file that is mapped there, when somebody touches
+    them. Elsewhere than on Linux nothing happens.
+    """
+    advise = _advise()
+    first, end = (-(-address // PAGESIZE) * PAGESIZE, (address + size_bytes) // PAGESIZE * PAGESIZE)
+    if advise is not None and end > first:
+        advise(first, end - first, _DONT_NEED)
+
+
+@functools.lru_cache(maxsize=1)
+def _advise() -> Any:
+    """The system's `madvise`; None elsewhere than on Linux."""
+    if not sys.platform.startswith("linux"):
+        return None
+    found = ctypes.CDLL(None).madvise
+    found.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    return found

@@ -1,4 +1,4 @@
-"""What loading a network leaves in memory besides the network: pages of oneDNN's code, modules."""
+"""What loading a network leaves in memory besides it: pages of code and of weights, modules."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import os
 import subprocess
 import sys
 import threading
+from mmap import PAGESIZE
 
 import numpy as np
 import pytest
 
+from polydevice.memory_budget import give_back_pages
+from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.onednn.library import library
+from polydevice_cpu.plan.building.weights import PAGE_BYTES, _Shelf
 from tests.cpu import models
 from tests.cpu.loading import image, load
 
@@ -92,3 +96,48 @@ def test_a_static_network_imports_nothing_that_it_does_not_need(tmp_path):
     for _ in range(2):  # the first one writes what trials have shown
         done = subprocess.run(command, capture_output=True, text=True, check=True, env=own)
     assert done.stdout.strip() == "[]"
+
+
+def present_pages(array):
+    """Which of the whole pages of an array's memory are there."""
+    first = -(-address_of(array) // PAGESIZE)
+    end = (address_of(array) + array.nbytes) // PAGESIZE
+    with open("/proc/self/pagemap", "rb") as entries:  # noqa: PTH123
+        entries.seek(8 * first)
+        found = np.frombuffer(entries.read(8 * (end - first)), np.uint64)
+    return found >> np.uint64(63) == 1
+
+
+def test_the_page_that_weights_end_in_is_given_back():
+    """Large pages hold packed weights; what is left of the last one is memory for others."""
+    shelf = _Shelf()
+    pieces = [shelf.place(size) for size in (1 << 20, 700_000, 900_001, 1_234_567)]
+    for number, piece in enumerate(pieces):
+        piece[:] = number + 1
+    start = address_of(shelf._left)
+    left = shelf._left[: -start % PAGE_BYTES]
+    left[:] = 9
+    behind = shelf._left[left.size : left.size + (1 << 16)]
+    behind[:] = 8
+    assert present_pages(left).all()
+    assert len(present_pages(left)) > 100
+    shelf.give_back()
+    assert not present_pages(left).any()
+    assert present_pages(behind).all()  # of the next large page, whose turn it was not
+    assert [set(piece.tolist()) for piece in pieces] == [{1}, {2}, {3}, {4}]
+    more = shelf.place(50_000)
+    more[:] = 7
+    assert address_of(more) == start
+    assert (more == 7).all()
+    _Shelf().give_back()  # nothing was taken
+
+
+def test_what_is_given_back_is_whole_pages_alone():
+    memory = np.ones(3 * PAGESIZE, np.uint8)
+    start = -address_of(memory) % PAGESIZE
+    give_back_pages(address_of(memory) + start + 1, 2 * PAGESIZE - 2)  # no whole page
+    assert memory.all()
+    give_back_pages(address_of(memory) + start, PAGESIZE)
+    assert memory[:start].all()
+    assert not memory[start : start + PAGESIZE].any()
+    assert memory[start + PAGESIZE :].all()

@@ -110,6 +110,7 @@ class CpuExecutableNetwork(ExecutableNetwork):
                 for node in network.nodes():
                     if node.constant is not None:
                         empty(node)
+            weights.give_back()
             give_back_code()
 
     def latest_plan(self) -> Plan:

@@ -251,11 +251,13 @@ def _rounded(builder: PlanBuilder, node: Node, data_type: DataType) -> bool:
     if parameters is None or held is None:
         return False
     scale, zero, _ = parameters
-    post_ops: list[PostOp] = [Eltwise(Algorithm.LINEAR, 1 / scale, 0.0)]
+    chain, ones = _Chain(), (1,) * (node.output.desc.rank or 0)
+    chain.binary(Algorithm.BINARY_MUL, np.full(ones, 1 / scale, np.float32))
     if zero:
         # Halves go to the even one of the numbers before the zero point is added.
-        post_ops += [Eltwise(Algorithm.ROUND), Eltwise(Algorithm.LINEAR, 1.0, zero)]
-    if not held.quantise(node, post_ops, data_type):
+        chain.post_ops.append(Eltwise(Algorithm.ROUND))
+        chain.binary(Algorithm.BINARY_ADD, np.full(ones, zero, np.float32))
+    if not held.quantise(node, chain.post_ops, data_type, chain.operands):
         return False
     builder.release(node.inputs[0])
     builder.hold(node.output, held)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from polydevice.errors import DeviceLostError, DeviceMemoryError, PluginError
+from polydevice.memory_budget import give_back_pages
 from polydevice_cpu.onednn.constants import Status
 
 log = logging.getLogger("polydevice.cpu")
@@ -62,6 +63,7 @@ _PROTOTYPES: dict[str, list[Any]] = {
     "post_ops_append_prelu": [p, i],
     "primitive_create": [p, p],
     "primitive_destroy": [p],
+    "primitive_get_primitive_desc": [p, p],
     "primitive_desc_destroy": [p],
     "primitive_desc_query": [p, i, i, p],
     "primitive_desc_query_md": [p, i, i],
@@ -206,7 +208,7 @@ class Library:
         """
         found = self._code_pages
         if found is not None:
-            _advise()(*found, _DONT_NEED)
+            give_back_pages(*found)
 
     @cached_property
     def _code_pages(self) -> tuple[int, int] | None:
@@ -235,17 +237,6 @@ def give_back_code() -> None:
     loaded = library()
     if loaded is not None:
         loaded.give_back()
-
-
-_DONT_NEED = 4
-"""MADV_DONTNEED of Linux."""
-
-
-@lru_cache(maxsize=1)
-def _advise() -> Callable[[int, int, int], int]:
-    advise = c.CDLL(None).madvise
-    advise.argtypes = [p, c.c_size_t, i]
-    return advise
 
 
 def status_error(name: str, status: int) -> DeviceMemoryError | DeviceLostError:

@@ -26,6 +26,7 @@ from polydevice_cpu.onednn.descriptor import (
     required,
 )
 from polydevice_cpu.onednn.engine import MemoryObject, aligned, stream
+from polydevice_cpu.onednn.handles import Handles
 
 
 class _Packed(c.c_char_p):
@@ -68,26 +69,6 @@ _LOCK = Lock()
 _NUMBERS = itertools.count()
 
 
-class _Handles:
-    """What oneDNN has of a primitive: its descriptor and, once there is code, itself.
-
-    Both are destroyed with this, which nobody finds by a weak reference. A `__del__` of Primitive's
-    would run while `_MADE` still hands it out, to a thread that would execute what is gone.
-    """
-
-    __slots__ = ("description", "library", "primitive")
-
-    def __init__(self, description: c.c_void_p) -> None:
-        self.library = required()
-        self.description = description
-        self.primitive = c.c_void_p()  # of nothing until there is code
-
-    def __del__(self) -> None:
-        if self.primitive.value is not None:
-            self.library.destroy("primitive_destroy", self.primitive)
-        self.library.destroy("primitive_desc_destroy", self.description)
-
-
 class Primitive:
     """A primitive and what its descriptor answers; `number` tells it from all others.
 
@@ -118,7 +99,7 @@ class Primitive:
 
     def __init__(self, description: c.c_void_p, kind: str) -> None:
         self._library = required()
-        self._handles = _Handles(description)
+        self._handles = Handles(description)
         self.handle = self._handles.primitive
         self._descriptors: dict[Place, Descriptor] = {}
         self._asked: dict[Place, Descriptor] = {}
@@ -180,8 +161,7 @@ class Primitive:
         if not self.is_compiled:
             with self._making, openmp.threads(self.threads):
                 if not self.is_compiled:
-                    place = c.byref(self.handle)
-                    self._library.call("primitive_create", place, self._handles.description)
+                    self._handles.compile()
         return self
 
     def descriptor(self, query: Query, index: int = 0) -> Descriptor:
@@ -197,16 +177,19 @@ class Primitive:
 
         To compare it with one that it may be takes some 4 us, to read it 40.
         """
-        address, asked = self._address(*place), self._asked.get(place)
-        for known in () if asked is None else asked.likely():
-            if known.is_at(address):
-                return known
-        read = Descriptor.clone(address, (self.number, *place)).known_by_numbers()
+        asked = self._asked.get(place)
+        with self._making:  # which lets go of the descriptor that has it
+            address = self._address(*place)
+            for known in () if asked is None else asked.likely():
+                if known.is_at(address):
+                    return known
+            read = Descriptor.clone(address, (self.number, *place)).known_by_numbers()
         if asked is not None:
             asked.note_choice(read)
         return read
 
     def _address(self, query: Query, index: int) -> int:
+        """Where a layout is, as long as nobody compiles."""
         description = self._handles.description
         return self._library.value("primitive_desc_query_md", description, query, index)
 
@@ -261,8 +244,9 @@ class Primitive:
     def scratchpad_bytes(self) -> int:
         """Size of the scratchpad that must be passed on execution."""
         if self._scratchpad_bytes is None:
-            address = self._address(Query.SCRATCHPAD, 0)
-            size = self._library.value("memory_desc_get_size", address) if address else 0
+            with self._making:
+                address = self._address(Query.SCRATCHPAD, 0)
+                size = self._library.value("memory_desc_get_size", address) if address else 0
             self._scratchpad_bytes = size
         return self._scratchpad_bytes
 

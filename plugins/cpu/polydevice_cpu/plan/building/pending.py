@@ -252,20 +252,22 @@ class Pending:
         self.latest = extension
         return True
 
-    def quantise(self, node: Node, post_ops: Sequence[PostOp], data_type: DataType) -> bool:
-        """Try to fuse `node`, which rounds what `post_ops` make to 8-bit integers."""
+    def quantise(self, node: Node, post_ops: Sequence[PostOp], data_type: DataType,
+                 operands: Mapping[int, Operand]) -> bool:  # fmt: skip
+        """Try to fuse `node`, which rounds what `post_ops` make to 8-bit integers; see `extend`."""
         narrow, before = self._narrow, (self._make, self._own_links)
         if narrow is None:
             return False
         self._make = lambda chain, bias: narrow.make(chain, bias, data_type)
         self._own_links = list(narrow.own_links)
-        combined, _ = joined(self._post_ops, post_ops)
+        combined, start = joined(self._post_ops, post_ops)
         few = self._own_post_ops + len(combined) <= POST_OPS_LIMIT
         bias = Arg.BIAS in self._arguments
         primitive = self._proved(node, combined, bias=bias) if few else None
         if primitive is None:
             self._make, self._own_links = before
             return False
+        self._operands.update({start + k: v for k, v in operands.items()})
         self._post_ops = combined
         self._accept(node, primitive)
         self._narrow = None

@@ -9,7 +9,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.locks import Lock
-from polydevice.memory_budget import MemoryBudget
+from polydevice.memory_budget import MemoryBudget, give_back_pages
 from polydevice.symbolic_trace import settled
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Attributes
@@ -58,6 +58,11 @@ class _Shelf:
             self._left = raw[start : start + SHELF_BYTES]
         place, self._left = self._left[:size_bytes], self._left[whole:]
         return place
+
+    def give_back(self) -> None:
+        """Let the system have what is left of the large page that was begun, 1 MB as a rule."""
+        start = address_of(self._left)
+        give_back_pages(start, min(-start % PAGE_BYTES, self._left.size))
 
 
 class WeightStore:
@@ -142,6 +147,11 @@ class WeightStore:
                 self._derived[key] = (array, make(array))
             return self._derived[key][1]
 
+    def give_back(self) -> None:
+        """Let the system have memory that was taken, and is not needed for now."""
+        with self._lock:
+            self._shelf.give_back()
+
     def forget_sources(self) -> None:
         """Let go of what was packed; what a later plan packs anew is that of the first if equal."""
         with self._lock:
@@ -189,6 +199,10 @@ def pack(array: Array, descriptor: Descriptor, place: Callable[[int], Array] = a
         array = np.ascontiguousarray(array)  # one number broadcast to many, or turned round
     strides = meaningful_strides(array.shape, [s // array.itemsize for s in array.strides])
     given = Descriptor.strided(array.shape, strides, DATA_TYPES[array.dtype])
+    if array.size == 1 and descriptor.size_bytes == array.nbytes and given == descriptor:
+        data = place(array.nbytes)  # a scale or a zero point, of which there are hundreds
+        data[:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        return data
     # On a busy machine, waiting for a second thread takes 100 times longer than a small reorder.
     count = openmp.thread_count() if descriptor.size_bytes > SMALL_BYTES else 1
     with openmp.threads(count):
