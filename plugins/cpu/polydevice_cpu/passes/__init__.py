@@ -14,6 +14,7 @@ from polydevice.rewrites.integers.written_out import put_together
 from polydevice_cpu.passes.flush_tiny import flush_tiny
 from polydevice_cpu.passes.fold_scale import fold_scale
 from polydevice_cpu.passes.fuse_layer_norm import fuse_layer_norm
+from polydevice_cpu.passes.fuse_pad import fuse_pad
 from polydevice_cpu.passes.integers.byte_functions import byte_functions
 from polydevice_cpu.passes.integers.compressed import compress_products
 from polydevice_cpu.passes.integers.compressed_recurrent import compress_recurrent
@@ -36,6 +37,7 @@ Pass = Callable[[Network], None]
 
 BEFORE: tuple[Pass, ...] = (
     _fold,  # weights stored as f16 or quantised become plain f32 constants
+    fuse_pad,  # after folding, which computes how wide borders are
     widen_half,  # after folding, which has made f32 of most f16 weights
     byte_functions,  # whose roundings would become operations in f32
     fuse_quantize,
