@@ -1,4 +1,8 @@
-"""pack_filters: a long filter of one channel computes several results side by side.
+"""pack_filters: convolutions of one channel get more of them, which oneDNN multiplies at once.
+
+A window as wide as its input slides along one axis, as those of texts do over embeddings: the
+columns are channels, which is how they lie. A long filter of one channel computes several results
+side by side.
 
 oneDNN computes a register of channels at once, of which a filter of a sound has one: 21,922 results
 of 256 terms took 1.54 ms on one thread of an AMD EPYC, and 0.125 as a convolution of 32 channels to
@@ -29,15 +33,40 @@ MOST_ZEROS = 3
 """Zeros in the weights for each term; with three, 22,000 sums of 16 terms take 44, not 106 us."""
 
 
+LEAST_COLUMNS = 8
+"""From here on columns are channels: windows of 3, 4 and 5 of 40 rows of 64 numbers take 19, not
+49 us with 32 results each."""
+
+
 def pack_filters(network: Network) -> None:
-    """Pack every convolution of one channel to one, along one axis of known size."""
+    """Pack every convolution of one channel to one, along one axis of known size.
+
+    Others whose windows are as wide as the input have its columns as channels.
+    """
     users = network.consumers()
     replacements = Replacements()
     for node in network.nodes():
         node.inputs = [replacements.now(port) for port in node.inputs]
-        if type(node.op) is Convolution:
+        if type(node.op) is Convolution and not _take_columns(replacements, node, node.op):
             _pack(replacements, node, users)
     replacements.apply(network)
+
+
+def _take_columns(replacements: Replacements, node: Node, op: Convolution) -> bool:
+    """Turn [N, 1, rows, columns] into [N, columns, rows, 1], and the weights as well."""
+    weights, shape = node.inputs[1].node.constant, node.inputs[0].shape
+    if weights is None or weights.dtype != np.float32 or weights.ndim != 4 or shape is None:
+        return False
+    outputs, channels, _, columns = weights.shape
+    if channels > 1 or outputs == 1 or columns < LEAST_COLUMNS or shape[3] != columns:
+        return False
+    if op.auto_pad.is_same or any(side[1] for side in op.window(weights.shape).pads((0, 0))):
+        return False
+    build = Emitter(f"{node.name}/columns", origins=node.layers)
+    turned = build.transpose(node.inputs[0], (0, 3, 2, 1))
+    filters = np.ascontiguousarray(weights.transpose(0, 3, 2, 1))
+    replacements.put_node(node, op, [turned, build.value(filters)])
+    return True
 
 
 def _pack(replacements: Replacements, node: Node, users: Users) -> None:
