@@ -77,7 +77,7 @@ def _scores(n: OnnxNode, targets: int) -> Port:
     coefficients = np.asarray(n.required("coefficients"), np.float32)
     if targets < 1 or len(coefficients) % targets:
         raise n.unsupported(f"{len(coefficients)} coefficients for {targets} targets")
-    x = _rows(n, n.input(0))
+    x = rows_of(n, n.input(0))
     y = n.emit(MatMul(False, True), x, n.value(coefficients.reshape(targets, -1)))
     intercepts = n.attribute("intercepts")
     if not intercepts:
@@ -87,7 +87,7 @@ def _scores(n: OnnxNode, targets: int) -> Port:
     return n.emit(Add(), y, n.like(np.asarray(intercepts, np.float32), y))
 
 
-def _rows(n: OnnxNode, x: Port) -> Port:
+def rows_of(n: OnnxNode, x: Port) -> Port:
     """Return features as f32 [rows, features]; a vector is one row."""
     if x.element_type is not ElementType.f32:
         x = n.emit(Convert(ElementType.f32), x)
@@ -160,7 +160,7 @@ def imputer(n: OnnxNode) -> Port:
 @translates("FeatureVectorizer", domain=_ML)
 def feature_vectorizer(n: OnnxNode) -> Port:
     """Features of several inputs, one behind the other, in f32."""
-    inputs = [_rows(n, x) for x in n.required_inputs()]
+    inputs = [rows_of(n, x) for x in n.required_inputs()]
     for x, width in zip(inputs, n.attribute("inputdimensions") or []):
         size = None if x.shape is None else x.shape[1]
         if isinstance(size, int) and size != width:
