@@ -17,14 +17,14 @@ from tests.guard_pages import SIDES, guarded
 pytestmark = with_avx512
 
 
-def model(size):
+def model(size, wanted="qsz"):
     info = helper.make_tensor_value_info
     kinds = {"q": TensorProto.UINT8, "s": TensorProto.FLOAT, "z": TensorProto.UINT8}
     graph = helper.make_graph(
         [helper.make_node("DynamicQuantizeLinear", ["x"], [*kinds], "quantise")],
         "g",
         [info("x", TensorProto.FLOAT, [size])],
-        [info(name, kind, None) for name, kind in kinds.items()],
+        [info(name, kinds[name], None) for name in wanted],
     )
     imports = [helper.make_opsetid("", 17)]
     return helper.make_model(graph, opset_imports=imports, ir_version=8).SerializeToString()
@@ -87,3 +87,15 @@ def test_in_a_network(core, session, size):
         for name, want in zip("qsz", session.run(None, feed), strict=True):
             np.testing.assert_array_equal(request.infer(feed)[name], want)
     assert by_machine_code(executable) == ["DynamicRange"]
+
+
+@pytest.mark.parametrize("wanted", ["s", "z", "sz", "q", "qs"])
+@pytest.mark.parametrize("size", [6, "n"])
+def test_of_zeros_whatever_is_wanted(core, wanted, size):
+    """Where nothing is quantised, too, the scale is 1 as in ONNX Runtime."""
+    proto = model(size, wanted)
+    executable, session = load(core, proto), onnxruntime.InferenceSession(proto)
+    for x in (np.zeros(6, np.float32), np.float32([0, -1, 3, 0.5, 0, 2]), np.zeros(6, np.float32)):
+        made = executable.infer({"x": x})
+        for name, want in zip(wanted, session.run(None, {"x": x}), strict=True):
+            np.testing.assert_array_equal(made[name], want)

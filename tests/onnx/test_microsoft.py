@@ -316,3 +316,29 @@ def test_dynamic_quantize_lstm(per_column: bool, rng: np.random.Generator) -> No
     stored = (1, 2, 3, 8, 9, 10, 11)
     # ONNX Runtime rounds X and H to 8 bits.
     check("DynamicQuantizeLSTM", inputs, 3, stored=stored, hidden_size=hidden, atol=2e-2)
+
+
+@pytest.mark.parametrize("k", [None, 0, 1, -2, 9])
+@pytest.mark.parametrize("upper", [0, 1])
+def test_trilu(k: int | None, upper: int, rng: np.random.Generator) -> None:
+    inputs = [_f(rng, 2, 3, 5), *([] if k is None else [np.array(k)])]
+    check("Trilu", inputs, upper=upper)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, -1, -2, -3])
+@pytest.mark.parametrize("stored", [(), (1,)])
+def test_expand_dims(axis: int, stored: tuple[int, ...], rng: np.random.Generator) -> None:
+    if stored:
+        check("ExpandDims", [_f(rng, 3, 5), np.array(axis, np.int32)], stored=stored)
+    else:  # an axis that an inference gives: only the rank of the result is known
+        check("ExpandDims", [_f(rng, 3, 5), np.array([axis], np.int32)])
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic", None])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("align", [0, 1])
+def test_grid_sample(mode: str | None, padding: str, align: int, rng: np.random.Generator) -> None:
+    grid = rng.uniform(-1.5, 1.5, (2, 3, 4, 2)).astype(np.float32)
+    given = {} if mode is None else {"mode": mode}
+    x = _f(rng, 2, 3, 5, 7)
+    check("GridSample", [x, grid], padding_mode=padding, align_corners=align, **given)

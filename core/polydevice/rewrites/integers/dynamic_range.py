@@ -10,11 +10,13 @@ from polydevice.network import Network
 from polydevice.node import Port
 from polydevice.ops.activation import Clamp
 from polydevice.ops.arithmetic import Divide, Maximum, Minimum, Subtract
+from polydevice.ops.comparison import Equal
 from polydevice.ops.convert import Convert
 from polydevice.ops.math import Round, RoundMode
 from polydevice.ops.op import Op, operation
 from polydevice.ops.quantize_linear import QuantizeLinear
 from polydevice.ops.reduce import ReduceMax, ReduceMin
+from polydevice.ops.select import Select
 from polydevice.rewrites.pattern import Replacements, other_input, scalar
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
@@ -40,7 +42,7 @@ class DynamicRange(Op):
 
 
 def recognise_dynamic_ranges(network: Network) -> None:
-    """Put one operation in the place of the eleven that DynamicQuantizeLinear is spelled with."""
+    """Put one operation in the place of those that DynamicQuantizeLinear is spelled with."""
     replacements = Replacements()
     for node in network.nodes():
         if not isinstance(node.op, QuantizeLinear) or len(node.inputs) < 3:
@@ -56,9 +58,10 @@ def recognise_dynamic_ranges(network: Network) -> None:
 
 def _is_range(x: Port, scale: Port, zero: Port) -> bool:
     """Whether scale and zero point are computed as the operation does it."""
-    if zero.element_type is not ElementType.u8 or not isinstance(scale.node.op, Divide):
+    step = _unless_nothing(scale)
+    if zero.element_type is not ElementType.u8 or step is None:
         return False
-    extent, steps = scale.node.inputs
+    extent, steps = step.node.inputs
     if scalar(steps) != 255 or not isinstance(extent.node.op, Subtract):
         return False
     high, low = extent.node.inputs
@@ -73,10 +76,23 @@ def _is_range(x: Port, scale: Port, zero: Port) -> bool:
     return quotient.node.inputs == [low, scale]
 
 
+def _unless_nothing(scale: Port) -> Port | None:
+    """The quotient that is the scale where it is not 0, in whose place 1 comes; None for others."""
+    if not isinstance(scale.node.op, Select):
+        return None
+    is_nothing, one, quotient = scale.node.inputs
+    if scalar(one) != 1 or not isinstance(quotient.node.op, Divide):
+        return None
+    if not isinstance(is_nothing.node.op, Equal):
+        return None
+    return quotient if other_input(is_nothing.node, 0.0) is quotient else None
+
+
 def _layers(scale: Port, zero: Port) -> list[str]:
     """The model's layers that the operation computes."""
-    extent = scale.node.inputs[0].node
-    nodes = [scale.node, extent, *(port.node for port in extent.inputs)]
+    is_nothing, _, quotient = scale.node.inputs
+    extent = quotient.node.inputs[0].node
+    nodes = [scale.node, is_nothing.node, quotient.node, extent, *(port.node for port in extent.inputs)]
     nodes += [made.node for port in extent.inputs for made in port.node.inputs]
     while not isinstance(zero.node.op, Subtract):
         nodes.append(zero.node)

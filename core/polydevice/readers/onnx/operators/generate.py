@@ -53,6 +53,7 @@ def one_hot(n: OnnxNode) -> Port:
 
 
 @translates("Trilu")
+@translates("Trilu", domain="com.microsoft")
 def trilu(n: OnnxNode) -> Port:
     """The upper or lower triangle, zeros elsewhere: columns are compared with rows + k."""
     x, k = n.input(0), n.optional(1)

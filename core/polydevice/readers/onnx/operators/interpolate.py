@@ -1,4 +1,4 @@
-"""Resize, Upsample and AffineGrid."""
+"""Resize, Upsample, AffineGrid and ONNX Runtime's GridSample."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from polydevice.ops.broadcast import Broadcast
 from polydevice.ops.concat import Concat
 from polydevice.ops.convert import Convert
 from polydevice.ops.generate import Range
+from polydevice.ops.grid_sample import GridSample
 from polydevice.ops.interpolate import (
     CoordinateMode,
     Interpolate,
@@ -157,6 +158,12 @@ def _interpolate(
         exact=not by_scales,
     )
     return n.emit(op, x, target, axes)
+
+
+@translates("GridSample", domain="com.microsoft")
+def grid_sample(n: OnnxNode) -> Port:
+    """ONNX's operator before it was in ONNX."""
+    return n.emit(GridSample.from_onnx(n.attributes, n.version), n.input(0), n.input(1))
 
 
 @translates("AffineGrid", since=20)

@@ -8,6 +8,7 @@ from polydevice.dtype import ElementType
 from polydevice.node import Port
 from polydevice.ops.activation import Clamp, PRelu, Sigmoid
 from polydevice.ops.arithmetic import Add, Divide, Maximum, Minimum, Multiply, Subtract
+from polydevice.ops.comparison import Equal
 from polydevice.ops.concat import Concat
 from polydevice.ops.convert import Convert
 from polydevice.ops.math import Round
@@ -168,13 +169,25 @@ def dynamic_quantize_matmul(n: OnnxNode) -> Port:
     return y if bias is None else n.emit(Add(), y, bias)
 
 
+@translates("DynamicQuantizeLinear")
+def dynamic_quantize_linear(n: OnnxNode) -> list[Port]:
+    """Numbers rounded to 256 levels of their own range, its scale and zero point."""
+    x = n.input(0)
+    scale, zero = _range(n, x)
+    return [n.emit(QuantizeLinear(), x, scale, zero), scale, zero]
+
+
 def _range(n: OnnxNode, x: Port) -> tuple[Port, Port]:
-    """Scale and zero point of DynamicQuantizeLinear-11: the range of x and 0 in 255 steps."""
+    """Scale and zero point of DynamicQuantizeLinear-11: the range of x and 0 in 255 steps.
+
+    Without a range the scale is 1, as ONNX Runtime has it; ONNX divides 0 by 0 there.
+    """
     axes = list(range(n.rank(x)))
     nothing, steps = (n.value(np.float32(number)) for number in (0, 255))
     low = n.emit(Minimum(), n.emit(ReduceMin(), x, axes), nothing)
     high = n.emit(Maximum(), n.emit(ReduceMax(), x, axes), nothing)
     scale = n.emit(Divide(), n.emit(Subtract(), high, low), steps)
+    scale = n.emit(Select(), n.emit(Equal(), scale, nothing), np.float32(1), scale)
     level = n.emit(Subtract(), nothing, n.emit(Divide(), low, scale))
     whole = n.emit(Round(), n.emit(Clamp(0.0, 255.0), level))
     return scale, n.emit(Convert(ElementType.u8), whole)

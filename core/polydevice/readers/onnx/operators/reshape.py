@@ -91,6 +91,12 @@ def unsqueeze(n: OnnxNode) -> Port:
     return n.emit(Unsqueeze(), n.input(0), axes)
 
 
+@translates("ExpandDims", domain="com.microsoft")
+def expand_dims(n: OnnxNode) -> Port:
+    """Insert one axis of size 1."""
+    return n.emit(Unsqueeze(), n.input(0), n.input(1))
+
+
 @translates("Transpose")
 def transpose(n: OnnxNode) -> Port:
     """Without perm, the order of the axes is reversed; PyTorch counts some from the end."""
