@@ -23,6 +23,7 @@ from polydevice_cpu.algorithms.by_machine import (
 from polydevice_cpu.algorithms.by_machine.rows import best, norms, scattered, shares, short_rows
 from polydevice_cpu.algorithms.by_machine.rows import sums as row_sums
 from polydevice_cpu.algorithms.by_machine.rows import taken as rows_taken
+from polydevice_cpu.lowering import grid_sample as lowered_grid_sample
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.ops import grid_sample
 from tests.cpu.loading import load
@@ -137,7 +138,9 @@ def test_no_points_and_no_planes():
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("align", [0, 1])
 @pytest.mark.parametrize("has_code", [True, False])
-def test_grids_with_the_code_and_without(core, monkeypatch, padding, align, has_code):
+def test_grids_without_avx512(core, monkeypatch, padding, align, has_code):
+    """With the code for other processors, and without any."""
+    monkeypatch.setattr(lowered_grid_sample, "has_avx512", lambda: False)
     if not has_code:
         monkeypatch.setattr(grid_sample, "sample_pairs", lambda *_: None)
     rng = np.random.default_rng(align)

@@ -92,7 +92,13 @@ def _layers(scale: Port, zero: Port) -> list[str]:
     """The model's layers that the operation computes."""
     is_nothing, _, quotient = scale.node.inputs
     extent = quotient.node.inputs[0].node
-    nodes = [scale.node, is_nothing.node, quotient.node, extent, *(port.node for port in extent.inputs)]
+    nodes = [
+        scale.node,
+        is_nothing.node,
+        quotient.node,
+        extent,
+        *(port.node for port in extent.inputs),
+    ]
     nodes += [made.node for port in extent.inputs for made in port.node.inputs]
     while not isinstance(zero.node.op, Subtract):
         nodes.append(zero.node)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,12 +14,19 @@ from polydevice.ops.convolution_special import (
     DeformableConvolution,
     binary_weights,
 )
+from polydevice.ops.grid_sample import GridMode, GridPadding
 from polydevice.ops.window import PadType, Window
+from polydevice.tensor import desc_of
+from polydevice_cpu.algorithms.by_machine import filters
+from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.algorithms.by_machine.sampling import FAR, sample
 from polydevice_cpu.algorithms.precision import narrow, widen
 from polydevice_cpu.algorithms.product import product
 from polydevice_cpu.implement import implements
+from polydevice_cpu.onednn import openmp
+from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.ops.convolution import COLUMN_BYTES, convolution, pad
+from polydevice_cpu.passes.deformable_convolution import DeformableColumns, has_columns
 
 
 @implements(BinaryConvolution)
@@ -48,12 +56,20 @@ def deformable_convolution(
     if result.size == 0 or channels == 0:
         return narrow(result, x.dtype)
     matrix = weights.reshape(groups, w.shape[0] // groups, -1)
+    kernel = (w.shape[2], w.shape[3])
+    if data.dtype == np.float32 and has_columns(x.shape, offsets.shape, kernel):
+        given = [data, *(widen(each) for each in (offsets, mask) if each is not None)]
+        read = deformable_columns(DeformableColumns(op, kernel), *given)
+        total = product(matrix, read.reshape(batch, groups, matrix.shape[2], -1))
+        return narrow(total.reshape(result.shape), x.dtype)
     row_bytes = channels * taps * columns * data.itemsize * 4  # four corners are gathered
     step = max(1, COLUMN_BYTES // max(row_bytes, 1))
     for image in range(batch):
         for first in range(0, rows, step):
             part = slice(first, min(first + step, rows))
-            y, z = _points(window, x.shape, shifts[image, :, :, :, part], first)
+            shift = shifts[image, :, :, :, part]
+            places = taps_places(window, x.shape[2:], shift.shape[3:], first)
+            y, z = np.moveaxis(places + shift, 2, 0)
             sampled = _bilinear(op, data[image].reshape(deformable, -1, *x.shape[2:]), y, z)
             if factors is not None:
                 sampled *= factors[image, :, np.newaxis, :, part]
@@ -64,21 +80,59 @@ def deformable_convolution(
     return narrow(result, x.dtype)
 
 
-def _points(
-    window: Window, shape: tuple[int, ...], shifts: Array, first: int
-) -> tuple[Array, Array]:
-    """Return where each tap reads, [deformable, taps, rows, columns] for both coordinates."""
-    begin, _ = window.pads(shape[2:])
-    grid = []
+@implements(DeformableColumns)
+def deformable_columns(
+    op: DeformableColumns, x: Array, offsets: Array, mask: Array | None = None
+) -> Array:
+    """Sample all taps of all rows by machine code."""
+    given = [np.ascontiguousarray(each) for each in (x, offsets, mask) if each is not None]
+    desc = op.infer([desc_of(each) for each in given])[0]
+    assert desc.shape is not None
+    result = np.empty(desc.shape.static, np.float32)
+    code = columns_code(op, [each.shape for each in given])
+    code.bound([address_of(each) for each in (*given, result)])()
+    return result
+
+
+def columns_code(op: DeformableColumns, shapes: Sequence[Sequence[int]]) -> Code:
+    """Return code that is told where x, offsets, the mask if any, and the columns are."""
+    (batch, channels, *sizes), (_, _, *spatial) = shapes[:2]
+    groups, taps, points = op.convolution.deformable_group, math.prod(op.kernel), math.prod(spatial)
+    form = filters.Form(
+        *(GridMode.BILINEAR, GridPadding.ZEROS, len(sizes)),
+        is_grid=False,
+        is_cut=not op.convolution.bilinear_interpolation_pad,
+        has_factors=len(shapes) > 2,
+    )
+    places = taps_places(op.convolution.window((0, 0, *op.kernel)), sizes, spatial)
+    return filters.code_of(
+        form,
+        filters.Points(batch * groups, channels // groups, tuple(sizes), taps, points),
+        openmp.thread_count(),
+        places=places.astype(np.float32).reshape(taps, len(sizes), points),
+    )
+
+
+def taps_places(
+    window: Window, sizes: Sequence[int], spatial: Sequence[int], first: int = 0
+) -> Array:
+    """Where taps read before anything shifts them, [taps, 2, rows, columns].
+
+    Args:
+        window: of two axes.
+        sizes: of the picture.
+        spatial: rows and columns of the result.
+        first: the first row.
+    """
+    begin, _ = window.pads(sizes)
     kernel = [k for k in window.kernel if isinstance(k, int)]
     tap = np.indices(kernel).reshape(2, -1)
+    places = np.empty((tap.shape[1], 2, *spatial))
     for axis, start in ((0, first), (1, 0)):
-        stops = np.arange(shifts.shape[3 + axis]) + start
-        place = stops * window.strides[axis] - begin[axis]
+        place = (np.arange(spatial[axis]) + start) * window.strides[axis] - begin[axis]
         laid = place.reshape((-1, 1) if axis == 0 else (1, -1))
-        reach = tap[axis] * window.dilations[axis]
-        grid.append(laid + reach[:, np.newaxis, np.newaxis] + shifts[:, :, axis])
-    return grid[0], grid[1]
+        places[:, axis] = laid + (tap[axis] * window.dilations[axis])[:, np.newaxis, np.newaxis]
+    return places
 
 
 def _bilinear(op: DeformableConvolution, data: Array, y: Array, x: Array) -> Array:

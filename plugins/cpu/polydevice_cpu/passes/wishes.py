@@ -11,6 +11,7 @@ from polydevice.network import Network
 from polydevice.node import Node
 from polydevice.ops.attention import ScaledDotProductAttention
 from polydevice.ops.convolution import ConvolutionBackpropData, GroupConvolution
+from polydevice.ops.convolution_special import DeformableConvolution
 from polydevice.ops.gather import GatherElements
 from polydevice.ops.matmul import Einsum
 from polydevice.ops.normalization import MVN, BatchNormInference, EpsMode, NormalizeL2
@@ -19,6 +20,7 @@ from polydevice.rewrites import Wishes
 from polydevice.rewrites.facts import is_known, numbers_of, rank_of
 from polydevice.rewrites.recognise.activation import RECOGNISED
 from polydevice_cpu.algorithms.by_machine import byte_table
+from polydevice_cpu.passes.deformable_convolution import COLUMNS
 from polydevice_cpu.passes.grouped_convolution import GROUPED
 from polydevice_cpu.passes.transposed_convolution import FEW_RESULTS
 from polydevice_cpu.passes.whole_rows import ROWS_PUT, ROWS_TAKEN
@@ -70,6 +72,7 @@ def cpu_wishes(*, integers: bool, prepare: Callable[[Network], None]) -> Wishes:
         own={
             GroupConvolution: GROUPED,
             ConvolutionBackpropData: FEW_RESULTS,
+            DeformableConvolution: COLUMNS,
             GatherElements: ROWS_TAKEN,
             ScatterElementsUpdate: ROWS_PUT,
         },

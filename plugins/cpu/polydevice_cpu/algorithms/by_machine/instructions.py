@@ -217,6 +217,15 @@ class Instructions:
         """Fill a vector with a number of 4 bytes from memory."""
         self.vector(0x18, register, 0, *place, behind=behind, kind=2, prefix=1)
 
+    def gather(self, register: int, base: int, index: int, mask: int, *, behind: int = 0) -> None:
+        """Load numbers of 4 bytes at [base + 4 * index], and so many behind, where a mask holds.
+
+        The mask is empty then. Other elements stay.
+        """
+        # The index' fifth bit is where others have that of a first vector.
+        given = 0x92, register, index & 16, base, index & 15, 4
+        self.vector(*given, behind=behind, kind=2, prefix=1, mask=mask)
+
     def not_above(self, mask: int, first: int, second: int) -> None:
         """Set a mask where one vector is below another, or equal."""
         self.vector(0xC2, mask, first, second, is_memory=False)
