@@ -21,8 +21,7 @@ from polydevice.ops.nms import (
     SortResult,
 )
 from polydevice_cpu.algorithms.boxes import by_score, overlaps
-from polydevice_cpu.algorithms.by_machine.greedy import keep_greedily
-from polydevice_cpu.algorithms.by_machine.rows.best import NONE, ranked
+from polydevice_cpu.algorithms.by_machine.selection import select
 from polydevice_cpu.algorithms.ranking import Ranking
 from polydevice_cpu.algorithms.rotated_boxes import rotated_overlaps
 from polydevice_cpu.algorithms.suppression import suppress
@@ -54,20 +53,25 @@ def non_max_suppression(
     op: NonMaxSuppression, boxes: Array, scores: Array, *limits: Array
 ) -> tuple[Array, ...]:
     """Select class by class, then sort."""
-    selected, best = _non_max_suppression(
+    selected, table = _non_max_suppression(
         op.box_encoding, op.sort_result_descending, boxes, scores, limits
     )
-    return _outputs(selected, best, op.output_type.dtype, scores.dtype)
+    return _outputs(selected, table, op.output_type.dtype, scores.dtype)
 
 
 def _outputs(
-    selected: Array, best: Array, kind: np.dtype[np.generic], score_kind: np.dtype[np.generic]
+    selected: Array, table: Array, kind: np.dtype[np.generic], score_kind: np.dtype[np.generic]
 ) -> tuple[Array, ...]:
-    table = np.empty((len(selected), 3), score_kind)
+    count = np.array([len(selected)], kind)
+    return selected.astype(kind, copy=False), table.astype(score_kind, copy=False), count
+
+
+def _with_scores(selected: Array, best: Array) -> tuple[Array, Array]:
+    """The same, and a table of image, class and score."""
+    table = np.empty((len(selected), 3), best.dtype)
     table[:, :2] = selected[:, :2]
     table[:, 2] = best
-    count = np.array([len(selected)], kind)
-    return selected.astype(kind, copy=False), table, count
+    return selected, table
 
 
 def _scalar(limits: Sequence[Array], index: int) -> float:
@@ -89,58 +93,33 @@ def _corners(boxes: Array, encoding: BoxEncoding) -> Array:
 
 def _non_max_suppression(
     encoding: BoxEncoding, descending: bool, boxes: Array, scores: Array, limits: Sequence[Array]
-) -> Selected:
+) -> tuple[Array, Array]:
+    """Return image, class and box of those that stay, [n, 3], and their table of scores."""
     limit = int(max(_scalar(limits, 0), 0))
     iou, least, sigma = (_scalar(limits, i) for i in (1, 2, 3))
     if sigma > 0:
         corners = _corners(boxes, encoding)
 
-        def select(batch: int, of_class: Array) -> Selected:
+        def softened(batch: int, of_class: Array) -> Selected:
             return _soften(corners[batch], of_class, limit, least, -0.5 / sigma)
 
-        return _each_class(scores, select, descending=descending)
+        return _with_scores(*_each_class(scores, softened, descending=descending))
     batches, classes, number = scores.shape
-    rows = scores.astype(np.float32, copy=False).reshape(batches * classes, number)
-    found = _selected_at_once(encoding, boxes, rows, (limit, iou, least)) if limit else None
-    if found is None:
-        found = _selected(encoding, boxes, rows, (limit, iou, least))
-    return _sorted(found, rows, classes, descending=descending)
+    rows = np.ascontiguousarray(scores, np.float32)
+    limits_ = limit, iou, least
+    if limit and scores.size and iou >= 0 and not math.isnan(least):
+        corners = np.ascontiguousarray(boxes, np.float32)
+        made = select(corners, rows, limits_, is_centered=encoding is BoxEncoding.CENTER)
+        if made is not None:
+            return _best_first(*made) if descending else made
+    rows = rows.reshape(batches * classes, number)
+    found = _selected(encoding, boxes, rows, limits_)
+    return _with_scores(*_sorted(found, rows, classes, descending=descending))
 
 
-def _selected_at_once(
-    encoding: BoxEncoding, boxes: Array, rows: Array, limits: tuple[int, float, float]
-) -> Array | None:
-    """Return rows and boxes [n, 2] that stay, by machine code; None where there is none for it."""
-    limit, iou, least = limits
-    (images, number), of_image = boxes.shape[:2], len(rows) // max(len(boxes), 1)
-    if not rows.size or math.isnan(least) or not iou >= 0:
-        return None
-    corners = np.ascontiguousarray(_corners(boxes, encoding))
-    rows = np.ascontiguousarray(rows)
-    for count in sorted({min(times * limit, number) for times in (2, 8)}):
-        index = ranked(rows, count, descending=True, above=least)
-        if index is None:
-            return None
-        groups = _groups(images, of_image, number, count)
-        kept = keep_greedily(corners.reshape(-1, 4), index.reshape(-1), groups, limit, iou)
-        if kept is None:
-            return None
-        table = np.empty((len(kept), 2), np.int64)
-        np.floor_divide(kept, count, out=table[:, 0])
-        if count < number:  # others behind those ranked may stay
-            lacks = np.bincount(table[:, 0], minlength=len(rows)) < limit
-            if (index[lacks, -1] != NONE).any():
-                continue
-        index.reshape(-1).take(kept, out=table[:, 1])
-        return table
-    return None
-
-
-@functools.lru_cache(maxsize=16)
-def _groups(images: int, classes: int, number: int, count: int) -> Array:
-    """What `keep_greedily` looks at together: `count` indices each, into the boxes of an image."""
-    starts = np.arange(images * classes) * count
-    return np.stack([starts, starts + count, np.arange(images).repeat(classes) * number], 1)
+def _best_first(selected: Array, scored: Array) -> tuple[Array, Array]:
+    order = np.lexsort((selected[:, 2], selected[:, 1], selected[:, 0], -scored[:, 2]))
+    return selected[order], scored[order]
 
 
 def _selected(
@@ -152,13 +131,13 @@ def _selected(
     found = [np.zeros((0, 2), np.int64)]
     above = np.flatnonzero(rows > least)
     ends = above.searchsorted(np.arange(1, len(rows) + 1) * number)
-    ranked = Ranking(-rows.take(above), ends)
+    ranking = Ranking(-rows.take(above), ends)
     left = np.arange(len(rows) if limit else 0)
     # The best ones are mostly enough; sorting all of 12,804 takes longer than the rest for 100.
     for count in (2 * limit, 8 * limit, None):
         if not left.size:
             break
-        candidates = [ranked.smallest(row, count) for row in left.tolist()]
+        candidates = [ranking.smallest(row, count) for row in left.tolist()]
         sizes = [len(each) for each in candidates]
         groups, place = np.repeat(left, sizes), above.take(np.concatenate(candidates))
         index = place - groups * number
@@ -252,7 +231,8 @@ def nms_rotated(
         return index, of_class[index]
 
     selected, best = _each_class(scores, select, descending=op.sort_result_descending)
-    return _outputs(selected, best, op.output_type.dtype, scores.dtype)
+    selected, table = _with_scores(selected, best)
+    return _outputs(selected, table, op.output_type.dtype, scores.dtype)
 
 
 def _order(kind: SortResult, batch: Array, classes: Array, scores: Array, index: Array) -> Array:

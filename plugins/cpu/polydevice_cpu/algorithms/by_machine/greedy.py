@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from typing import Any
 
 import numpy as np
 
@@ -81,19 +82,40 @@ def keep_greedily(
     Returns:
         None where the processor cannot, a box has no finite area, or other ways take less time.
     """
-    function = function_of(_KEEP) if "avx2" in processor_flags() else None
     sizes = groups[:, 1] - groups[:, 0]
-    longest = min(int(sizes.max(initial=0)), most)
-    if function is None or float((sizes * np.minimum(sizes, most)).sum()) > LIMIT:
+    if not keeps(float((sizes * np.minimum(sizes, most)).sum())):
         return None
-    width = longest + _AT_ONCE
-    judges, kept = np.empty(5 * width, np.float32), np.empty(len(index), np.int64)
-    count = ctypes.c_ssize_t(
-        function(
-            _ARGUMENTS(
-                *(address_of(boxes), address_of(index), address_of(groups), len(groups), most),
-                *(address_of(judges), 4 * width, address_of(kept), threshold),
-            )
-        )
-    ).value
+    longest = int(sizes.max(initial=0))
+    judges, kept = np.empty(judging(longest, most), np.float32), np.empty(len(index), np.int64)
+    places = tuple(map(address_of, (boxes, index, groups, judges, kept)))
+    function, told = keeping(places, len(groups), longest, most, threshold)
+    count = ctypes.c_ssize_t(function(told)).value
     return None if count < 0 else kept[:count]
+
+
+def keeps(pairs: float) -> bool:
+    """Whether there is code that keeps boxes, and it looks at few pairs of them."""
+    return pairs <= LIMIT and "avx2" in processor_flags() and function_of(_KEEP) is not None
+
+
+def judging(longest: int, most: int) -> int:
+    """How many numbers it needs to keep boxes of groups that are so long at most."""
+    return 5 * (min(longest, most) + _AT_ONCE)
+
+
+def keeping(
+    places: tuple[int, ...], groups: int, longest: int, most: int, threshold: float
+) -> tuple[Any, bytes]:
+    """Return what keeps boxes, and what it is told; it returns how many, or -1.
+
+    Args:
+        places: addresses of boxes, index, groups, of room for `judging` and for what is kept.
+        groups: how many there are.
+        longest: how long they are at most.
+        most: how many to keep of each.
+        threshold: as `keep_greedily` has it.
+    """
+    boxes, index, all_groups, judges, kept = places
+    row_bytes = judging(longest, most) // 5 * 4
+    given = boxes, index, all_groups, groups, most, judges, row_bytes, kept, threshold
+    return function_of(_KEEP), _ARGUMENTS(*given)

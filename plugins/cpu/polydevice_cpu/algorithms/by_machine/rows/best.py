@@ -25,7 +25,7 @@ those behind it, and 300 of 8,400 take 47 us, where sorting the best of groups t
 
 _LOWEST, _HIGHEST = -(1 << 31), (1 << 31) - 1
 
-_LANES = 8
+ROOM = 8
 """Kept ones that are moved at once; so many that are better than all lie before them."""
 
 _ARGUMENTS = struct.Struct("@PPPPnn ii n ii n").pack
@@ -154,21 +154,50 @@ def ranked(x: Array, count: int, *, descending: bool, above: float | None = None
         sorting does, and where some are missing without `above`.
     """
     rows, length = x.shape
-    function = function_of(_BEST) if has_avx512() else None
-    is_short = count > 0 and count * count <= SQUARE * length
-    if function is None or not is_short or length >= NONE or not rows:
+    if not ranks(rows, length, count):
         return None
     kept = _room(count)
     index = np.empty((rows, count), np.int64)
-    places = address_of(x), address_of(index), 0, address_of(kept), count, rows
-    turned, limit = 0 if descending else -1, _LOWEST if above is None else _number(above)
-    steps = rows * (int(_steps(count, length)) + length // 8)
-    nan = _HIGHEST if above is None else _LOWEST
-    if function(_ARGUMENTS(*places, turned, limit, steps, _HIGHEST, nan, length)):
+    places = address_of(x), address_of(index), address_of(kept)
+    function, told = ranking(places, x.shape, count, descending=descending, above=above)
+    if function(told):
         return None
     if above is None and bool((index[:, -1] == NONE).any()):
         return None  # what is first is last of all numbers, as NaN is of the smallest
     return index
+
+
+def ranks(rows: int, length: int, count: int) -> bool:
+    """Whether there is code that ranks so many of rows, and takes less time than sorting does."""
+    is_short = count > 0 and count * count <= SQUARE * length
+    return is_short and length < NONE and rows > 0 and has_avx512()
+
+
+def ranking(
+    places: tuple[int, int, int],
+    shape: tuple[int, ...],
+    count: int,
+    *,
+    descending: bool,
+    above: float | None = None,
+) -> tuple[Any, bytes]:
+    """Return what finds what `ranked` returns, and what it is told; it returns 0 if it has.
+
+    Args:
+        places: addresses of rows, result, and `ROOM` numbers of 8 bytes more than are ranked, of
+            which the first ones are the largest there are.
+        shape: of the rows.
+        count: as `ranked` has it, as are the others.
+        descending: the same.
+        above: the same.
+    """
+    rows, length = shape
+    x, index, kept = places
+    turned, limit = 0 if descending else -1, _LOWEST if above is None else _number(above)
+    steps = rows * (int(_steps(count, length)) + length // 8)
+    nan = _HIGHEST if above is None else _LOWEST
+    given = x, index, 0, kept, count, rows, turned, limit, steps, _HIGHEST, nan, length
+    return function_of(_BEST), _ARGUMENTS(*given)
 
 
 FEW = 16
@@ -196,14 +225,14 @@ def prepared_few(
 
 def _room(count: int) -> Array:
     """Room for so many that are kept, behind some that are better than all."""
-    kept = np.empty(_LANES + count, np.int64)
-    kept[:_LANES] = np.iinfo(np.int64).max
+    kept = np.empty(ROOM + count, np.int64)
+    kept[:ROOM] = np.iinfo(np.int64).max
     return kept
 
 
 def _steps(count: int, length: int) -> float:
     """Twice the steps that random elements take."""
-    return 2 * count * (1 + math.log(max(length / count, 1))) * (count / 2 / _LANES + 1)
+    return 2 * count * (1 + math.log(max(length / count, 1))) * (count / 2 / ROOM + 1)
 
 
 def _number(x: float) -> int:

@@ -1,0 +1,230 @@
+"""Selection: the boxes of each class that stay, as NonMaxSuppression wants them, in one call.
+
+Corners, the best ones of each row of scores, those of them that stay, and the table of it: NumPy's
+calls between them take as long as all of it.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice.processor.machine_code import function_of
+from polydevice_cpu.algorithms.by_machine.greedy import judging, keeping, keeps
+from polydevice_cpu.algorithms.by_machine.instructions import (
+    ADD,
+    LOAD,
+    MAX,
+    MIN,
+    MUL,
+    R8,
+    R9,
+    R10,
+    R11,
+    R12,
+    R14,
+    R15,
+    RAX,
+    RBP,
+    RBX,
+    RCX,
+    RDI,
+    RDX,
+    RSI,
+    STORE,
+    SUB,
+    Instructions,
+)
+from polydevice_cpu.algorithms.by_machine.rows.best import ROOM, ranking, ranks
+from polydevice_cpu.onednn.engine import address_of
+
+_BOXES, _CORNERS, _BOXES_LEFT, _RANKING, _KEEPING, _INDEX, _KEPT, _TABLE, _SCORED = range(9)
+_SCORES, _COUNT, _ROWS, _CLASSES, _LIMIT, _IS_CUT, _ROW_BYTES, _FOUND = range(9, 17)
+"""What it is told: addresses; boxes of all images; how many of a row are ranked, how many rows
+there are, how many of an image, how many are to stay, and whether others lie behind those ranked;
+then it tells how many stayed. Behind that is what both functions are told that it calls."""
+
+_SLOTS = 17
+_TOLD = struct.Struct(f"@{_SLOTS}q").pack
+_RANKING_BYTES = 80
+_LARGEST = np.iinfo(np.int64).max
+
+LACKS = 3
+"""Returned where fewer stayed than may, and others lie behind those ranked."""
+
+
+@lru_cache(maxsize=2)
+def _selecting(*, is_centered: bool) -> bytes:
+    code = Instructions()
+    code.begin(0)
+    code.move(RBP, RDI)
+    _append_corners(code, is_centered=is_centered)
+    failed = []
+    told = 8 * _SLOTS
+    for function, test, jump in ((_RANKING, "85c0", "0f85"), (_KEEPING, "4885c0", "0f88")):
+        code.move(RDI, RBP)
+        code.step(RDI, told)
+        code.raw(f"ff55{8 * function:02x}")  # call [rbp + 8 * function]
+        code.raw(test)  # test eax, eax: whether it is 0; test rax, rax: or less
+        failed.append(code.ahead(jump))
+        told += _RANKING_BYTES
+    code.store(RAX, RBP, _FOUND)
+    code.move(RBX, RAX)
+    lacks = _append_table(code)
+    code.end(0)
+    for jump_ in failed:
+        code.here(jump_)
+    code.end(0, status=1)
+    code.here(lacks)
+    code.end(0, status=LACKS)
+    return bytes(code.text)
+
+
+def _append_corners(code: Instructions, *, is_centered: bool) -> None:
+    """Append what makes lower and upper corners of four boxes at a time."""
+    code.load(R8, RBP, _BOXES)
+    code.load(R9, RBP, _CORNERS)
+    code.load(RCX, RBP, _BOXES_LEFT)
+    code.plain(0x03, RCX, RCX)
+    code.plain(0x03, RCX, RCX)  # numbers
+    code.raw("b8cccc0000")  # mov eax, 0xcccc
+    code.set_mask(2, RAX)
+    if is_centered:
+        code.raw("b80000003f62f27d487cd8")  # mov eax, 0.5; vpbroadcastd zmm3, eax
+    four = len(code.text)
+    code.raw("be10000000b8ffffffff")  # mov esi, 16; mov eax, -1
+    code.raw("4839f1480f42f1c4e248f5c0")  # cmp rcx, rsi; cmovb rsi, rcx; bzhi eax, eax, esi
+    code.set_mask(1, RAX)
+    code.vector(LOAD, 0, 0, R8, mask=1)
+    if is_centered:
+        for register, order in ((1, 0x44), (2, 0xEE)):  # centers twice, sizes twice
+            code.vector(0x04, register, 0, 0, kind=3, prefix=1, is_memory=False)
+            code.text.append(order)
+        code.of_vectors(MUL, 2, 2, 3)
+        given, low, high = (1, 2), SUB, ADD
+    else:
+        code.vector(0x04, 1, 0, 0, kind=3, prefix=1, is_memory=False)
+        code.text.append(0x4E)  # the other corner
+        given, low, high = (0, 1), MIN, MAX
+    code.of_vectors(low, 4, *given)
+    code.vector(high, 4, *given, is_memory=False, mask=2)
+    code.vector(STORE, 4, 0, R9, mask=1)
+    for register in (R8, R9):
+        code.step(register, 64)
+    code.step(RCX, -16)
+    code.jump(four, "0f8f")  # jg
+
+
+def _append_table(code: Instructions) -> int:
+    """Append what writes image, class and box of each that stays, and the score besides.
+
+    Returns:
+        The jump where fewer stayed of a row than may.
+    """
+    for register, number in (
+        *((R8, _KEPT), (R9, _TABLE), (R10, _SCORED), (R11, _INDEX)),
+        *((RCX, _SCORES), (R12, _ROWS), (RDX, _COUNT)),
+    ):
+        code.load(register, RBP, number)
+    code.raw("4531f64531ff")  # xor r14d, r14d: class; xor r15d, r15d: image
+    row = len(code.text)
+    code.raw("31f6")  # xor esi, esi: how many stay of the row
+    kept = len(code.text)
+    code.raw("4885db")  # test rbx, rbx
+    none = code.ahead("0f84")
+    code.load(RAX, R8)
+    code.plain(0x3B, RAX, RDX)  # cmp
+    behind = code.ahead("0f8d")  # jge
+    code.raw("498b3cc3")  # mov rdi, [r11 + rax * 8]
+    code.store(R15, R9, 0)
+    code.store(R14, R9, 1)
+    code.store(RDI, R9, 2)
+    code.raw("c4c1fa2ac7c4c17a1102")  # vcvtsi2ss xmm0, xmm0, r15; vmovss [r10], xmm0
+    code.raw("c4c1fa2ac6c4c17a114204")  # vcvtsi2ss xmm0, xmm0, r14; vmovss [r10 + 4], xmm0
+    code.raw("c5fa1004b9c4c17a114208")  # vmovss xmm0, [rcx + rdi * 4]; vmovss [r10 + 8], xmm0
+    code.step(R8, 8)
+    code.step(R9, 24)
+    code.step(R10, 12)
+    code.raw("48ffc648ffcb")  # inc rsi; dec rbx
+    code.jump(kept)
+    code.here(none)
+    code.here(behind)
+    code.raw(f"48837d{8 * _IS_CUT:02x}00")  # cmp qword ptr [rbp + ...], 0
+    whole = code.ahead("0f84")
+    code.plain(0x3B, RSI, RBP, 8 * _LIMIT)
+    enough = code.ahead("0f8d")
+    code.raw("498b44d3f8bfffffffff")  # mov rax, [r11 + rdx * 8 - 8]; mov edi, -1: NONE
+    code.plain(0x3B, RAX, RDI)
+    lacks = code.ahead("0f85")
+    code.here(whole)
+    code.here(enough)
+    code.add(RDX, RBP, _COUNT)
+    code.add(RCX, RBP, _ROW_BYTES)
+    code.raw("49ffc6")  # inc r14
+    code.plain(0x3B, R14, RBP, 8 * _CLASSES)
+    same = code.ahead("0f85")
+    code.raw("4531f649ffc7")  # xor r14d, r14d; inc r15
+    code.here(same)
+    code.again(R12, row)
+    return lacks
+
+
+def select(
+    boxes: Array, scores: Array, limits: tuple[int, float, float], *, is_centered: bool
+) -> tuple[Array, Array] | None:
+    """Return [n, 3] of image, class and box that stay, i64, and the same with scores, f32.
+
+    Args:
+        boxes: [images, number, 4], row-major f32: two corners each, or the center and the size.
+        scores: [images, classes, number], row-major f32.
+        limits: how many may stay of each class, 1 or more; the threshold of intersection over
+            union, 0 or more; the number that scores are above.
+        is_centered: whether boxes are centers and sizes.
+
+    Returns:
+        None where the processor cannot, a box has no finite area, or other ways take less time.
+    """
+    limit, iou, least = limits
+    images, classes, number = scores.shape
+    rows = images * classes
+    for count in sorted({min(times * limit, number) for times in (2, 8)}):
+        if not ranks(rows, number, count) or not keeps(rows * count * min(limit, count)):
+            return None
+        room = np.empty((3 * rows + 1) * count + ROOM, np.int64)
+        room[rows * count : rows * count + ROOM] = _LARGEST
+        more = np.empty(4 * images * number + judging(count, limit), np.float32)
+        most = rows * min(limit, count)
+        table, scored = np.empty((most, 3), np.int64), np.empty((most, 3), np.float32)
+        index, corners, starts = address_of(room), address_of(more), address_of(scores)
+        ranked = index + 8 * rows * count
+        kept = ranked + 8 * (ROOM + count)
+        groups = _groups(images, classes, number, count)
+        best, best_told = ranking(
+            (starts, index, ranked), (rows, number), count, descending=True, above=least
+        )
+        places = corners, index, address_of(groups), corners + 16 * images * number, kept
+        keep, keep_told = keeping(places, rows, count, limit, iou)
+        told = _TOLD(
+            *(address_of(boxes), corners, images * number, best.address, keep.address, index),
+            *(kept, address_of(table), address_of(scored), starts, count, rows, classes, limit),
+            *(count < number, 4 * number, 0),
+        )
+        told += best_told + keep_told
+        status = function_of(_selecting(is_centered=is_centered))(told)
+        if status == LACKS:
+            continue
+        if status:
+            return None
+        found = int.from_bytes(told[8 * _FOUND : 8 * _FOUND + 8], "little")
+        return table[:found].copy(), scored[:found].copy()
+    return None
+
+
+@lru_cache(maxsize=16)
+def _groups(images: int, classes: int, number: int, count: int) -> Array:
+    """What is looked at together: `count` indices each, into the boxes of an image."""
+    starts = np.arange(images * classes) * count
+    return np.stack([starts, starts + count, np.arange(images).repeat(classes) * number], 1)

@@ -1,0 +1,136 @@
+"""Boxes that stay, selected by machine code in one call, against the rule written down."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from polydevice_cpu.algorithms.by_machine import selection
+from tests.cpu.machine_code import with_avx512
+from tests.cpu.models import answer, build
+from tests.guard_pages import SIDES, guarded
+
+pytestmark = with_avx512
+F = np.float32
+
+
+def overlap(a, b):
+    """Intersection over union of corners, in f32."""
+    width, height = (max(min(a[k + 2], b[k + 2]) - max(a[k], b[k]), F(0)) for k in (0, 1))
+    first, second = ((c[2] - c[0]) * (c[3] - c[1]) for c in (a, b))
+    shared = width * height
+    return shared / (first + second - shared)
+
+
+def by_the_rule(boxes, scores, limit, iou, least, *, is_centered):
+    found = []
+    with np.errstate(all="ignore"):
+        for image, classes in enumerate(scores):
+            corners = boxes[image]
+            if is_centered:
+                half = corners[:, 2:] / 2
+                corners = np.concatenate([corners[:, :2] - half, corners[:, :2] + half], 1)
+            pairs = corners[:, :2], corners[:, 2:]
+            corners = np.concatenate([np.minimum(*pairs), np.maximum(*pairs)], 1)
+            for number, row in enumerate(classes):
+                kept = []
+                for box in np.argsort(-row, kind="stable"):
+                    if len(kept) == limit or not row[box] > least:
+                        break
+                    if not any(overlap(corners[k], corners[box]) > iou for k in kept):
+                        kept.append(box)
+                found += [(image, number, box) for box in kept]
+    return np.array(found, np.int64).reshape(-1, 3)
+
+
+def put(side, array):
+    place = guarded(side, array.nbytes).view(array.dtype).reshape(array.shape)
+    place[...] = array
+    return place
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("is_centered", [True, False])
+@pytest.mark.parametrize("images", [1, 3])
+def test_every_number_of_boxes_and_classes(side, is_centered, images):
+    """Crowds, ties, equal overlaps, and fewer above the limit than may stay."""
+    rng = np.random.default_rng(images)
+    tried = 0
+    for number in (1, 3, 4, 5, 17, 40, 300):
+        for limit, iou, least in ((1, 0.5, 0.1), (3, 0.0, 0.9), (5, 0.3, -1.0), (20, 0.7, 0.5)):
+            classes = int(rng.integers(1, 5))
+            place = rng.integers(0, int(rng.choice([4, 30])), (images, number, 2))
+            boxes = np.concatenate([place, place + rng.integers(1, 9, place.shape)], 2).astype(F)
+            if not is_centered:
+                turned = rng.random((images, number)) < 0.5
+                boxes[turned] = boxes[turned][:, [2, 1, 0, 3]]
+            scores = rng.random((images, classes, number)).astype(F)
+            scores = np.round(scores, 1) if rng.random() < 0.5 else scores
+            given = put(side, boxes), put(side, scores)
+            made = selection.select(*given, (limit, iou, least), is_centered=is_centered)
+            if made is None:  # of few, which are sorted; or the best remove one another
+                continue
+            tried += 1
+            want = by_the_rule(boxes, scores, limit, F(iou), F(least), is_centered=is_centered)
+            table, scored = made
+            np.testing.assert_array_equal(table, want)
+            np.testing.assert_array_equal(scored[:, :2], want[:, :2])
+            np.testing.assert_array_equal(scored[:, 2], scores[tuple(want.T)])
+    assert tried > 12
+
+
+def test_more_are_ranked_where_the_best_remove_one_another(monkeypatch):
+    rng = np.random.default_rng(5)
+    boxes = np.tile(F([0, 0, 4, 4]), (1, 900, 1))
+    boxes[0, 300:] += 50 * rng.permutation(600)[:, None].astype(F)
+    scores = np.empty((1, 2, 900), F)
+    for row, best in ((scores[0, 0], slice(300)), (scores[0, 1], slice(300, None))):
+        row[:] = rng.permutation(900) / 1800
+        row[best] += 0.5
+    counts = []
+    ranking = selection.ranking
+    monkeypatch.setattr(
+        selection,
+        "ranking",
+        lambda *given, **how: (counts.append(given[2]), ranking(*given, **how))[1],
+    )
+    for limit, want in ((5, [10, 40]), (2, [4, 16])):
+        counts.clear()
+        assert selection.select(boxes, scores, (limit, 0.5, 0.0), is_centered=False) is None
+        assert counts == want, "the first class has 300 boxes in one place"
+    boxes[0, 5:] += 50 * rng.permutation(895)[:, None].astype(F)  # those are not the best now
+    counts.clear()
+    table, _ = selection.select(boxes, scores, (5, 0.5, 0.0), is_centered=False)
+    want = by_the_rule(boxes, scores, 5, F(0.5), F(0), is_centered=False)
+    np.testing.assert_array_equal(table, want)
+    assert counts == [10]
+
+
+@pytest.mark.parametrize("odd", [[np.nan, 0, 4, 4], [0, 0, 4, np.nan], [0, 0, np.inf, 4]])
+def test_boxes_without_a_finite_area_are_left_to_others(odd):
+    boxes = np.tile(F([0, 0, 4, 4]), (1, 200, 1))
+    scores = np.linspace(0, 1, 200, dtype=F)[None, None]
+    boxes[0, 0] = odd  # far behind those that are looked at
+    assert selection.select(boxes, scores, (3, 0.5, 0.9), is_centered=False) is not None
+    boxes[0, -1] = odd
+    assert selection.select(boxes, scores, (3, 0.5, 0.9), is_centered=False) is None
+
+
+@pytest.mark.parametrize("center", [0, 1])
+def test_networks(core, center):
+    """ONNX Runtime judges, with sizes that come with the inputs."""
+    rng = np.random.default_rng(center)
+    inputs = {"b": ["n", "k", 4], "s": ["n", "c", "k"]}
+    limits = {"m": np.int64(7), "i": F([0.4]), "l": F([0.3])}
+    model = build(
+        [("NonMaxSuppression", ["b", "s", "m", "i", "l"], ["y"], {"center_point_box": center})],
+        inputs, ["y"], {name: np.asarray(each) for name, each in limits.items()},
+    )  # fmt: skip
+    executable = core.load_network(core.read_network(model), "CPU")
+    for images, classes, number in ((1, 1, 500), (2, 5, 800), (1, 80, 300), (3, 2, 1), (1, 3, 0)):
+        place = rng.uniform(0, 40, (images, number, 2))
+        sizes = rng.uniform(2, 20, (images, number, 2))
+        boxes = np.concatenate([place, sizes if center else place + sizes], 2).astype(F)
+        feed = {"b": boxes, "s": rng.random((images, classes, number)).astype(F)}
+        (want,) = answer(model, feed)
+        np.testing.assert_array_equal(executable.infer(feed)["y"], want)
