@@ -17,14 +17,12 @@ HALF = (ElementType.f16, ElementType.bf16)
 
 
 def widen_half(network: Network) -> None:
-    """Widen constants and what enters, narrow what leaves; does nothing without heavy nodes.
+    """Widen constants and what enters, narrow what leaves; does nothing unless it `_is_half`.
 
     If, Loop and TensorIterator keep the types of their bodies, which are widened by themselves.
     Networks in which an operation insists on a narrow type (a variable) stay as they are.
     """
-    if not any(
-        is_heavy(type(node.op)) and node.outputs[0].element_type in HALF for node in network.nodes()
-    ):
+    if not _is_half(network):
         return
     trial = network.clone()
     wanted = [result.inputs[0].element_type for result in trial.results]
@@ -40,6 +38,17 @@ def widen_half(network: Network) -> None:
         trial.results,
         trial.sinks,
     )
+
+
+def _is_half(network: Network) -> bool:
+    """Whether something heavy is computed in a half, or in f32 between halves alone.
+
+    ONNX Runtime saves networks in f16 so: with conversions around all that it computes in f32.
+    """
+    heavy = [node.outputs[0].element_type for node in network.nodes() if is_heavy(type(node.op))]
+    given = {node.output.element_type for node in network.parameters}
+    floating = {kind for kind in given if kind.is_float}
+    return any(kind in HALF for kind in heavy) or (bool(heavy and floating) and floating <= {*HALF})
 
 
 def _widen(network: Network) -> None:

@@ -213,7 +213,9 @@ def select(
             *(count < number, 4 * number, 0),
         )
         told += best_told + keep_told
-        status = function_of(_selecting(is_centered=is_centered))(told)
+        function = function_of(_selecting(is_centered=is_centered))
+        assert function is not None  # as there is one that ranks
+        status = function(told)
         if status == LACKS:
             continue
         if status:
