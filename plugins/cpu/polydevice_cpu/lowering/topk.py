@@ -92,8 +92,10 @@ def _start_few(op: TopK, _: Context) -> Compute:
             np.copyto(result, each)
         return ()
 
-    def prepare(values: Sequence[Value]) -> Code:
+    def prepare(values: Sequence[Value]) -> Code | None:
         shape, count = values[0].shape, values[1].shape[-1]
+        if not keeps_few(count, shape[-1]):
+            return None
         rows = values[0].elements // shape[-1]
         is_largest = op.mode is TopKMode.MAX
         found, kept = prepared_few(rows, shape[-1], count, descending=is_largest)

@@ -38,7 +38,7 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
     SUB,
     Instructions,
 )
-from polydevice_cpu.algorithms.by_machine.rows.best import ROOM, ranking, ranks
+from polydevice_cpu.algorithms.by_machine.rows.best import ROOM, TOLD_BYTES, ranking, ranks
 from polydevice_cpu.onednn.engine import address_of
 
 _BOXES, _CORNERS, _BOXES_LEFT, _RANKING, _KEEPING, _INDEX, _KEPT, _TABLE, _SCORED = range(9)
@@ -49,7 +49,6 @@ then it tells how many stayed. Behind that is what both functions are told that 
 
 _SLOTS = 17
 _TOLD = struct.Struct(f"@{_SLOTS}q").pack
-_RANKING_BYTES = 80
 _LARGEST = np.iinfo(np.int64).max
 
 LACKS = 3
@@ -70,7 +69,7 @@ def _selecting(*, is_centered: bool) -> bytes:
         code.raw(f"ff55{8 * function:02x}")  # call [rbp + 8 * function]
         code.raw(test)  # test eax, eax: whether it is 0; test rax, rax: or less
         failed.append(code.ahead(jump))
-        told += _RANKING_BYTES
+        told += TOLD_BYTES
     code.store(RAX, RBP, _FOUND)
     code.move(RBX, RAX)
     lacks = _append_table(code)

@@ -28,10 +28,12 @@ _LOWEST, _HIGHEST = -(1 << 31), (1 << 31) - 1
 ROOM = 8
 """Kept ones that are moved at once; so many that are better than all lie before them."""
 
-_ARGUMENTS = struct.Struct("@PPPPnn ii n ii n").pack
+_ARGUMENTS = struct.Struct("@PPPPnn ii n ii nn").pack
 """Rows, the result, an address that is for others, what is kept, how much that is, and how many
 rows there are; bits that turn the order, a number that those kept are above; steps that it may
-take, `_HIGHEST`, what stands for NaN, and the rows' length."""
+take, `_HIGHEST`, what stands for NaN, the rows' length, and room for the steps that are left."""
+
+TOLD_BYTES = 88
 
 # size_t loop(_ARGUMENTS* rdi): 0, or another number if it took too long. A float becomes a number
 # in the same order, shifted behind which lie the opposite bits of its index. r11: the first of
@@ -40,6 +42,7 @@ take, `_HIGHEST`, what stands for NaN, and the rows' length."""
 _BEST = bytes.fromhex(
     "f30f1efa535541544155"  # endbr64; push rbx; push rbp; push r12; push r13
     "4c8b074c8b4f284c8b5748"  # mov r8, [rdi]; mov r9, [rdi+40]; mov r10, [rdi+72]
+    "488b473848894750"  # mov rax, [rdi+56]; mov [rdi+80], rax
     "4c8b5f184983c340488b4720"  # mov r11, [rdi+24]; add r11, 64; mov rax, [rdi+32]
     "4d8d64c3f84c8b6f08"  # lea r12, [r11+rax*8-8]; mov r13, [rdi+8]
     "62e27d48584f0c62e27d48584710"  # vpbroadcastd zmm17, [rdi+48]; vpbroadcastd zmm16, [rdi+64]
@@ -63,7 +66,7 @@ _BEST = bytes.fromhex(
     "f7d24809d062f2fd487ce84c89e2"  # not edx; or rax, rdx; vpbroadcastq zmm5, rax; mov rdx, r12
     "62f1fe486f72ff62f3cd481fdd01"  # shift: vmovdqu64 zmm6, [rdx-64]; vpcmpq k3, zmm6, zmm5, 1
     "62f1fe4b7fb2c8ffffffc5f893cb"  # vmovdqu64 [rdx-56]{k3}, zmm6; kmovw ecx, k3
-    "48ff4f38786381f9ff0000007506"  # dec qword ptr [rdi+56]; js long; cmp ecx, 255; jne place
+    "48ff4f50786381f9ff0000007506"  # dec qword ptr [rdi+80]; js long; cmp ecx, 255; jne place
     "4883ea40ebd0"  # sub rdx, 64; jmp shift
     "f30fb8c9c1e1034829ca"  # place: popcnt ecx, ecx; shl ecx, 3; sub rdx, rcx
     "488902418b6c240462f27d487cd5"  # mov [rdx], rax; mov ebp, [r12+4]; vpbroadcastd zmm2, ebp
@@ -194,9 +197,9 @@ def ranking(
     rows, length = shape
     x, index, kept = places
     turned, limit = 0 if descending else -1, _LOWEST if above is None else _number(above)
-    steps = rows * (int(_steps(count, length)) + length // 8)
+    steps = _steps(rows, length, count)
     nan = _HIGHEST if above is None else _LOWEST
-    given = x, index, 0, kept, count, rows, turned, limit, steps, _HIGHEST, nan, length
+    given = x, index, 0, kept, count, rows, turned, limit, steps, _HIGHEST, nan, length, 0
     return function_of(_BEST), _ARGUMENTS(*given)
 
 
@@ -205,8 +208,8 @@ FEW = 16
 
 
 def keeps_few(count: int, length: int) -> bool:
-    """Whether `prepared_few` has code for so many of a row; it is for any other length, too."""
-    return 0 < count <= FEW and count <= length < NONE
+    """Whether `prepared_few` has code for so many of a row."""
+    return 0 < count <= length < NONE and (count <= FEW or count * count <= SQUARE * length)
 
 
 def prepared_few(
@@ -215,12 +218,15 @@ def prepared_few(
     """Return the function of what `ranked` returns, what it is told, and what is to be kept.
 
     The addresses of rows and result are left out, and one behind them is for others. Where some
-    are missing, as NaN is the smallest, `NONE` is their index.
+    are missing, as NaN is the smallest, `NONE` is their index. It returns 1 if it took too long,
+    which it does not for `FEW`.
     """
     kept = _room(count)
-    turned = 0 if descending else -1
-    given = 0, 0, 0, address_of(kept), count, rows, turned, _LOWEST, 1 << 62, _HIGHEST, _HIGHEST
-    return (function_of(_BEST), _ARGUMENTS(*given, length)), kept
+    turned, steps = 0 if descending else -1, 1 << 62
+    if count > FEW:
+        steps = _steps(rows, length, count)
+    given = 0, 0, 0, address_of(kept), count, rows, turned, _LOWEST, steps, _HIGHEST, _HIGHEST
+    return (function_of(_BEST), _ARGUMENTS(*given, length, 0)), kept
 
 
 def _room(count: int) -> Array:
@@ -230,9 +236,10 @@ def _room(count: int) -> Array:
     return kept
 
 
-def _steps(count: int, length: int) -> float:
-    """Twice the steps that random elements take."""
-    return 2 * count * (1 + math.log(max(length / count, 1))) * (count / 2 / ROOM + 1)
+def _steps(rows: int, length: int, count: int) -> int:
+    """Twice the steps that random elements take, and some for each element."""
+    found = 2 * count * (1 + math.log(max(length / count, 1))) * (count / 2 / ROOM + 1)
+    return rows * (int(found) + length // 8)
 
 
 def _number(x: float) -> int:
