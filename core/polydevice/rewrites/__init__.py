@@ -22,6 +22,7 @@ from polydevice.rewrites.decomposition import decompose, decompositions
 from polydevice.rewrites.facts import Declined
 from polydevice.rewrites.integers import hold_integers
 from polydevice.rewrites.integers.written_out import put_together
+from polydevice.rewrites.join_equals import join_equals
 from polydevice.rewrites.recognise.activation import recognise_activations
 from polydevice.rewrites.recognise.attention import recognise_attention
 from polydevice.rewrites.recognise.normalization import recognise_normalizations
@@ -75,6 +76,11 @@ def _select(network: Network, wishes: Wishes) -> int:
     return select_branches(network) if wishes.select else 0
 
 
+def _join(network: Network, wishes: Wishes) -> int:
+    del wishes  # all devices gain
+    return join_equals(network)
+
+
 def _collect(network: Network, wishes: Wishes) -> int:
     return collect_parts(network) if wishes.collect else 0
 
@@ -92,6 +98,7 @@ ORDER: tuple[tuple[str, Stage], ...] = (
     ("select branches", _select),  # once their conditions are known where they can be
     ("collect parts", _collect),  # of loops that are left
     ("fold what settled", _fold),
+    ("join equals", _join),  # steps on the way to constants are none any more
     ("decompose", decompose),  # before recognising: Einsum hides the products of an attention
     ("fold parts", _fold),  # parts of constants that decompositions have made
     ("recognise normalisations", recognise_normalizations),  # while every step is there

@@ -464,7 +464,8 @@ def same_steps(shape: Sequence[int], strides: Sequence[int], others: Sequence[in
 def meaningful_strides(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
     """Return strides that oneDNN accepts: NumPy's for sizes of 1 may be anything, 0 too.
 
-    By that of an only image oneDNN tells whether its channels lie next to each other.
+    By that of an only image oneDNN tells whether its channels lie next to each other, or its heads
+    within each position; other strides than those of many images it has slower code for, or none.
     """
     result: list[int] = []
     inner = 1
@@ -472,8 +473,9 @@ def meaningful_strides(shape: Sequence[int], strides: Sequence[int]) -> tuple[in
         result.append(inner if size == 1 else stride)
         inner = result[-1] * size
     result.reverse()
-    if len(shape) > 2 and shape[0] == 1 and shape[1] != 1 == result[1] != result[2]:
-        result[0] = result[2] * shape[2]
+    if shape and shape[0] == 1:
+        reach = (size * stride for size, stride in zip(shape[1:], result[1:], strict=True))
+        result[0] = max(result[0], *reach) if len(shape) > 1 else result[0]
     return tuple(result)
 
 
