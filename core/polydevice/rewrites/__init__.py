@@ -26,6 +26,7 @@ from polydevice.rewrites.join_equals import join_equals
 from polydevice.rewrites.recognise.activation import recognise_activations
 from polydevice.rewrites.recognise.attention import recognise_attention
 from polydevice.rewrites.recognise.normalization import recognise_normalizations
+from polydevice.rewrites.recognise.rotation import recognise_rotations
 from polydevice.rewrites.rule import Decomposition, Rule, rules
 from polydevice.rewrites.share_coordinates import share_coordinates
 from polydevice.rewrites.wishes import Unroll, When, Wishes, always, never, nothing
@@ -102,6 +103,7 @@ ORDER: tuple[tuple[str, Stage], ...] = (
     ("decompose", decompose),  # before recognising: Einsum hides the products of an attention
     ("fold parts", _fold),  # parts of constants that decompositions have made
     ("recognise normalisations", recognise_normalizations),  # while every step is there
+    ("recognise rotations", recognise_rotations),
     ("recognise attention", recognise_attention),  # its masks and scales are products too, so
     ("recognise activations", recognise_activations),  # these come after it
 )

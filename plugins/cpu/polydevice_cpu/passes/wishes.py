@@ -19,7 +19,9 @@ from polydevice.ops.scatter import ScatterElementsUpdate
 from polydevice.rewrites import Wishes
 from polydevice.rewrites.facts import is_known, numbers_of, rank_of
 from polydevice.rewrites.recognise.activation import RECOGNISED
+from polydevice.rewrites.recognise.rotation import Rotation
 from polydevice_cpu.algorithms.by_machine import byte_table
+from polydevice_cpu.algorithms.by_machine.code import has_avx512
 from polydevice_cpu.passes.deformable_convolution import COLUMNS
 from polydevice_cpu.passes.grouped_convolution import GROUPED
 from polydevice_cpu.passes.transposed_convolution import FEW_RESULTS
@@ -80,6 +82,7 @@ def cpu_wishes(*, integers: bool, prepare: Callable[[Network], None]) -> Wishes:
             **dict.fromkeys(RECOGNISED, _is_f32),
             MVN: _has_primitive,
             NormalizeL2: _is_last,
+            Rotation: lambda _: has_avx512(),
         },
         integers=integers,
         exact=byte_table.is_there(),

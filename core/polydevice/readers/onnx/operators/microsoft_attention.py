@@ -253,13 +253,28 @@ def rotate(n: OnnxNode, x: Port, cos: Port, sin: Port, size: int, interleaved: b
 
 
 @translates("RotaryEmbedding", domain=_MS)
-def rotary_embedding(n: OnnxNode) -> Port:
+def microsoft_rotary_embedding(n: OnnxNode) -> Port:
     """Rotate pairs of elements by angles that depend on the position."""
     x, positions, cos, sin = (n.input(i) for i in range(4))
+    if positions.desc.rank == 1:
+        # One offset for all items: positions are offset, offset + 1, …
+        steps = n.emit(Range(ElementType.i64), 0, axis_size(n, x, 2 if n.rank(x) > 3 else 1), 1)
+        positions = n.emit(Unsqueeze(), n.emit(Add(), steps, positions), [0])
+    return _embedded(n, x, cos, sin, positions)
+
+
+@translates("RotaryEmbedding", since=23)
+def rotary_embedding(n: OnnxNode) -> Port:
+    """The same; without positions there is an angle for each element."""
+    return _embedded(n, n.input(0), n.input(1), n.input(2), n.optional(3))
+
+
+def _embedded(n: OnnxNode, x: Port, cos: Port, sin: Port, positions: Port | None) -> Port:
+    """Rotate heads of x, [B, N, S, H] or [B, S, N * H]."""
     heads, size = n.attribute("num_heads", 0), n.attribute("rotary_embedding_dim", 0)
-    if cos.shape is None or not isinstance(cos.shape[1], int):
+    if cos.shape is None or not isinstance(cos.shape[-1], int):
         raise n.unsupported("the cosines need a known shape")
-    size = size or 2 * cos.shape[1]
+    size = size or 2 * cos.shape[-1]
     flat = n.rank(x) == 3
     if flat:
         if not heads:
@@ -267,10 +282,9 @@ def rotary_embedding(n: OnnxNode) -> Port:
                 raise n.unsupported("num_heads is needed where the hidden size is not known")
             heads = x.shape[2] // size
         x = split_heads(n, x, heads)
-    if positions.desc.rank == 1:
-        # One offset for all items: positions are offset, offset + 1, …
-        steps = n.emit(Range(ElementType.i64), 0, axis_size(n, x, 2), 1)
-        positions = n.emit(Unsqueeze(), n.emit(Add(), steps, positions), [0])
-    angles = [n.emit(Unsqueeze(), n.emit(Gather(), t, positions, 0), [1]) for t in (cos, sin)]
+    tables = [cos, sin]
+    if positions is not None:
+        tables = [n.emit(Gather(), table, positions, 0) for table in tables]
+    angles = [n.emit(Unsqueeze(), table, [1]) for table in tables]
     y = rotate(n, x, angles[0], angles[1], size, bool(n.attribute("interleaved", 0)))
     return join_heads(n, y) if flat else y
