@@ -32,8 +32,16 @@ from polydevice_cpu.onednn.primitive import Primitive, built
 from polydevice_cpu.onednn.primitives import layer_normalization, lrn
 from polydevice_cpu.ops.normalization import sum_of_squares
 from polydevice_cpu.passes.fuse_layer_norm import LayerNorm
+from polydevice_cpu.passes.fuse_scaled_norm import ScaledNorm
 from polydevice_cpu.plan.binding.context import Context
-from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, ByMachine, Compute, PrimitiveStep
+from polydevice_cpu.plan.step import (
+    MACHINE_CODE,
+    ArrayStep,
+    ByMachine,
+    Compute,
+    PrimitiveStep,
+    Start,
+)
 from polydevice_cpu.plan.value import Value
 from polydevice_cpu.proof.claim import Claim, Link
 from polydevice_cpu.proof.proof import refusal
@@ -194,6 +202,28 @@ def _refusal(made: Primitive, layout: Descriptor, epsilon: float) -> str:
     return refusal(Claim(made, plain, links))
 
 
+@implements(ScaledNorm)
+def scaled_norm(op: ScaledNorm, x: Array, factors: Array) -> Array:
+    """Divide and multiply with NumPy."""
+    total = sum_of_squares(x, (x.ndim - 1,))
+    small = np.float32(op.epsilon)
+    total = total + small if op.is_added else np.maximum(total, small)
+    result: Array = x / np.sqrt(total) * factors
+    return result
+
+
+@lowers(ScaledNorm)
+def lower_scaled_norm(builder: PlanBuilder, node: Node) -> bool:
+    """Divide rows by their norms, and multiply by constants, in one go."""
+    op, factors = node.operation(ScaledNorm), node.inputs[1].node.constant
+    shape = node.output.shape
+    if not has_avx512() or factors is None or shape is None or 0 in shape.static:
+        return False
+    limits = (op.epsilon, 0.0) if op.is_added else (0.0, op.epsilon)
+    start = partial(_by_machine, limits, openmp.thread_count(), factors)
+    return _divide(builder, node, start, MACHINE_CODE)
+
+
 @lowers(NormalizeL2)
 def lower_normalize_l2(builder: PlanBuilder, node: Node) -> bool:
     """Divide rows by their norms with NumPy, straight into the result."""
@@ -204,29 +234,36 @@ def lower_normalize_l2(builder: PlanBuilder, node: Node) -> bool:
     shape = source.shape.static
     if [int(axis) % len(shape) for axis in axes.reshape(-1)] != [len(shape) - 1] or 0 in shape:
         return False
-    value = builder.dense(builder.value(source))
-    if value.dtype != np.float32:
-        return False
-    result = builder.new_dense(shape, value.dtype)
-    is_added, sizes = op.eps_mode is EpsMode.ADD, (math.prod(shape[:-1]), shape[-1])
+    is_added = op.eps_mode is EpsMode.ADD
     if has_avx512():
         limits = (op.eps, 0.0) if is_added else (0.0, op.eps)
-        start, code = partial(_by_machine, limits, openmp.thread_count()), MACHINE_CODE
-    else:
-        start, code = partial(_dividing_by_norms, op.eps, is_added), "numpy"
+        start = partial(_by_machine, limits, openmp.thread_count(), None)
+        return _divide(builder, node, start, MACHINE_CODE)
+    return _divide(builder, node, partial(_dividing_by_norms, op.eps, is_added), "numpy")
+
+
+def _divide(builder: PlanBuilder, node: Node, start: Start, code: str) -> bool:
+    """Emit the step that divides rows; False where they are not of f32."""
+    value = builder.dense(builder.value(node.inputs[0]))
+    if value.dtype != np.float32:
+        return False
+    result = builder.new_dense(value.shape, value.dtype)
+    sizes = (math.prod(value.shape[:-1]), value.shape[-1])
     seen = [each.view(sizes, row_major(sizes)) for each in (value, result)]
     builder.emit(ArrayStep(node.name, node.type, start, seen[:1], seen[1:], code, writes=True))
     builder.set(node.output, result)
     return True
 
 
-def _by_machine(limits: tuple[float, float], threads: int, _: Context) -> Compute:
+def _by_machine(
+    limits: tuple[float, float], threads: int, factors: Array | None, _: Context
+) -> Compute:
     def write(x: Array, y: Array) -> tuple[()]:
-        norms.divide_by_norms(x, y, *limits)
+        norms.divide_by_norms(x, y, *limits, factors)
         return ()
 
     def prepare(values: Sequence[Value]) -> Code:
-        return norms.code(values[0].shape, *limits, threads)
+        return norms.code(values[0].shape, *limits, threads, factors)
 
     return ByMachine(write, prepare, may_refuse=False)
 

@@ -15,6 +15,7 @@ from polydevice_cpu.passes.flush_tiny import flush_tiny
 from polydevice_cpu.passes.fold_scale import fold_scale
 from polydevice_cpu.passes.fuse_layer_norm import fuse_layer_norm
 from polydevice_cpu.passes.fuse_pad import fuse_pad
+from polydevice_cpu.passes.fuse_scaled_norm import fuse_scaled_norm
 from polydevice_cpu.passes.integers.byte_functions import byte_functions
 from polydevice_cpu.passes.integers.compressed import compress_products
 from polydevice_cpu.passes.integers.compressed_recurrent import compress_recurrent
@@ -47,6 +48,7 @@ BEFORE: tuple[Pass, ...] = (
 
 AFTER: tuple[Pass, ...] = (
     fuse_layer_norm,  # of the MVN that was recognised
+    fuse_scaled_norm,  # of the NormalizeL2 that was
     sink_squeeze,  # after activations are recognised: it moves what has one input and constants
     flush_tiny,  # which would keep factors from being folded
     fold_scale,  # it takes factors of batch normalisations that were decomposed
