@@ -103,3 +103,32 @@ def test_maxima_of_minus_infinity(core):
     model = models.build([("MaxPool", ["x"], ["y"], attributes)], {"x": [1, 1, 6, 6]}, ["y"], {})
     x = np.full((1, 1, 6, 6), -np.inf, np.float32)
     np.testing.assert_array_equal(load(core, model).infer({"x": x})["y"], x)
+
+
+FAR = {
+    "all of it, and more": {"kernel_shape": [64, 50], "strides": [64, 50], "ceil_mode": 1},
+    "beyond the end": {"kernel_shape": [4, 3], "strides": [3, 2], "ceil_mode": 1},
+    "gaps": {"kernel_shape": [3, 2], "dilations": [2, 3]},
+    "gaps, steps": {"kernel_shape": [3, 3], "dilations": [2, 2], "strides": [2, 3], "ceil_mode": 1},
+    "gaps, padding": {"kernel_shape": [3, 2], "dilations": [1, 2], "pads": [1, 1, 0, 1]},
+    "gaps, a row": {"kernel_shape": [3], "dilations": [4], "pads": [2, 1]},
+}
+
+
+@pytest.mark.parametrize("window", FAR)
+@pytest.mark.parametrize("counts", [0, 1])
+@pytest.mark.parametrize("known", [True, False])
+def test_averages_of_windows_that_reach_far(core, window, counts, known):
+    """Behind the end nothing counts; NumPy averages windows with gaps where sizes come late."""
+    attributes = FAR[window] | {"count_include_pad": counts}
+    sizes = [14, 17][-len(attributes["kernel_shape"]) :]
+    shape = [2, 5, *sizes] if known else ["n", 5, *"hw"[: len(sizes)]]
+    nodes = [("AveragePool", ["x"], ["a"], attributes), ("Relu", ["a"], ["y"], {})]
+    model = models.build(nodes, {"x": shape}, ["y"], {}, opset=19)
+    executable = load(core, model)
+    for number in range(2 if known else 4):
+        x = image(number, 2, 5, *(n + (0 if known else number) for n in sizes))
+        (want,) = models.answer(model, {"x": x})
+        np.testing.assert_allclose(executable.infer({"x": x})["y"], want, rtol=1e-5, atol=1e-6)
+    found = {step.implementation for step in executable.latest_plan().steps}
+    assert not known or "numpy" not in found

@@ -53,11 +53,13 @@ def lower_pool(builder: PlanBuilder, node: Node) -> bool:
         # A window that reaches beyond the padding is divided by what lies inside it; oneDNN
         # would count the rest as padding.
         inside = all(n <= e for n, e in zip(needed, end, strict=True))
-        if not op.exclude_pad and not inside:
+        # Without padding there is nothing else that might count.
+        leaves_out = op.exclude_pad or not any((*begin, *end))
+        if not leaves_out and not inside:
             return False
         algorithm = (
             Algorithm.POOLING_AVG_EXCLUDE_PADDING
-            if op.exclude_pad
+            if leaves_out
             else Algorithm.POOLING_AVG_INCLUDE_PADDING
         )
     if algorithm is Algorithm.POOLING_MAX and _of_few_planes(builder, node, value, (begin, needed)):
