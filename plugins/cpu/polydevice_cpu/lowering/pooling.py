@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
+from polydevice.emitter import Emitter
+from polydevice.ops.arithmetic import Multiply
+from polydevice.ops.convolution import GroupConvolution
 from polydevice.ops.pooling import AvgPool, MaxPool, MaxPoolWithIndices, Pool
+from polydevice.ops.window import PadType
 from polydevice.symbolic_size import is_symbolic
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.lowering.convolution.primitives import end_padding
@@ -40,6 +44,8 @@ def lower_pool(builder: PlanBuilder, node: Node) -> bool:
     types = (ElementType.f32,) if isinstance(op, AvgPool) else _MAXIMA
     if source.element_type not in types or node.outputs[0].shape is None:
         return False
+    if isinstance(op, AvgPool) and max(op.window.dilations) > 1:
+        return _as_convolution(builder, node)
     algorithm = Algorithm.POOLING_MAX
     value = builder.value(source)
     if {*op.kernel, *op.window.strides} == {1} and node.outputs[0].shape == source.shape:
@@ -80,6 +86,60 @@ def lower_pool(builder: PlanBuilder, node: Node) -> bool:
         )
         for order in orders(node)
     )
+
+
+def _as_convolution(builder: PlanBuilder, node: Node) -> bool:
+    """Average windows with gaps by a depthwise convolution, for which oneDNN has code."""
+    op, x, target = node.operation(AvgPool), node.inputs[0], node.output.shape
+    assert x.shape is not None
+    assert target is not None
+    (_, channels, *sizes), output, window = x.shape.static, target.static[2:], op.window
+    if any(map(is_symbolic, (channels, *sizes))) or 0 in target.static or not channels:
+        return False
+    builder.value(x)
+    build = Emitter(node.name, origins=node.layers)
+    begin, end = window.pads(sizes)
+    reach = [
+        (count - 1) * step + (kernel - 1) * gap + 1 - size - before
+        for count, step, kernel, gap, size, before in zip(
+            output, window.strides, op.kernel, window.dilations, sizes, begin, strict=True
+        )
+    ]
+    sums = GroupConvolution(
+        strides=window.strides,
+        dilations=window.dilations,
+        pads_begin=tuple(begin),
+        pads_end=tuple(max(each) for each in zip(reach, end, strict=True)),
+        auto_pad=PadType.EXPLICIT,
+    )
+    shares = _shares(op, sizes, output)
+    is_even = bool((shares == shares.flat[0]).all())
+    weight = shares.flat[0] if is_even else np.float32(1)
+    weights = np.full((channels, 1, 1, *op.kernel), weight, np.float32)
+    total = build.emit(sums, x, build.value(weights))
+    if not is_even:
+        build.emit(Multiply(), total, build.value(shares[None, None]))
+    builder.lower_instead(node.output, [each for each in build.emitted if each.constant is None])
+    return True
+
+
+def _shares(op: AvgPool, sizes: Sequence[int], output: Sequence[int]) -> Array:
+    """One over how many elements count, of each window."""
+    window = op.window
+    begin, end = window.pads(sizes)
+    overhangs = op.counts_overhang and any((*begin, *end))
+    shares = np.ones((1,) * len(output), np.float32)
+    for axis, count in enumerate(output):
+        taps = np.arange(op.kernel[axis]) * window.dilations[axis]
+        places = np.arange(count)[:, None] * window.strides[axis] + taps - begin[axis]
+        low, high = (0, sizes[axis]) if op.exclude_pad else (-begin[axis], sizes[axis] + end[axis])
+        counts = ((places >= low) & (places < high)).sum(1)
+        if overhangs and not op.exclude_pad:
+            counts[:] = op.kernel[axis]
+        along = [1] * len(output)
+        along[axis] = count
+        shares = shares / np.maximum(counts, 1).astype(np.float32).reshape(along)
+    return np.asarray(shares, np.float32)
 
 
 FEW_PLANES = 4

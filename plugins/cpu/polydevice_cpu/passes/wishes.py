@@ -15,7 +15,6 @@ from polydevice.ops.convolution_special import DeformableConvolution
 from polydevice.ops.gather import GatherElements
 from polydevice.ops.matmul import Einsum
 from polydevice.ops.normalization import MVN, BatchNormInference, EpsMode, NormalizeL2
-from polydevice.ops.pooling import AvgPool
 from polydevice.ops.scatter import ScatterElementsUpdate
 from polydevice.rewrites import Wishes
 from polydevice.rewrites.facts import is_known, numbers_of, rank_of
@@ -24,7 +23,6 @@ from polydevice.rewrites.recognise.rotation import Rotation
 from polydevice_cpu.algorithms.by_machine import byte_table
 from polydevice_cpu.algorithms.by_machine.code import has_avx512
 from polydevice_cpu.passes.deformable_convolution import COLUMNS
-from polydevice_cpu.passes.dilated_pooling import WITH_GAPS
 from polydevice_cpu.passes.grouped_convolution import GROUPED
 from polydevice_cpu.passes.transposed_convolution import FEW_RESULTS
 from polydevice_cpu.passes.whole_rows import ROWS_PUT, ROWS_TAKEN
@@ -75,7 +73,6 @@ def cpu_wishes(*, integers: bool, prepare: Callable[[Network], None]) -> Wishes:
         },
         own={
             GroupConvolution: GROUPED,
-            AvgPool: WITH_GAPS,
             ConvolutionBackpropData: FEW_RESULTS,
             DeformableConvolution: COLUMNS,
             GatherElements: ROWS_TAKEN,
