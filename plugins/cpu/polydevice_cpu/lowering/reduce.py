@@ -16,6 +16,7 @@ from polydevice.shape import normalize_axis
 from polydevice.symbolic_size import is_symbolic
 from polydevice_cpu.algorithms.by_machine.code import Told, has_avx512
 from polydevice_cpu.algorithms.by_machine.rows import extremes as row_extremes
+from polydevice_cpu.algorithms.by_machine.rows import integers as row_integers
 from polydevice_cpu.algorithms.by_machine.rows import sums as row_sums
 from polydevice_cpu.algorithms.by_machine.rows.short_rows import extremes
 from polydevice_cpu.lower import lowers
@@ -91,17 +92,68 @@ def lower_reduce(builder: PlanBuilder, node: Node) -> bool:
     if kept == value.shape:
         builder.set(node.outputs[0], value if op.keep_dims else _dropped(builder, value, axes))
         return True
-    if source.element_type is not ElementType.f32 or not value.in_reach:
+    if source.element_type is not ElementType.f32:
+        result = _of_integers(builder, node, value, axes, kept)
+    elif not value.in_reach:
         return False
-    result = _as_pooling(builder, node, value, axes, kept) or _in_memory_order(
-        builder, node, value, axes
-    )
+    else:
+        result = _as_pooling(builder, node, value, axes, kept) or _in_memory_order(
+            builder, node, value, axes
+        )
     if result is None:
         return False
     if not op.keep_dims:
         result = _dropped(builder, result, axes)
     builder.set(node.outputs[0], result)
     return True
+
+
+_INTEGERS: dict[type[Op], str] = {
+    reduce.ReduceSum: "sum",
+    reduce.ReduceProd: "product",
+    reduce.ReduceMax: "largest",
+    reduce.ReduceMin: "smallest",
+}
+
+
+def _of_integers(
+    builder: PlanBuilder, node: Node, value: Value, axes: set[int], kept: tuple[int, ...]
+) -> Value | None:
+    """Reduce few integers along axes that follow each other by machine code."""
+    first, behind = min(axes), max(axes) + 1
+    how = _INTEGERS.get(type(node.op))
+    if how is None or len(axes) < behind - first or not has_avx512():
+        return None
+    source = builder.dense(value)
+    sizes, ufunc = source.shape, _UFUNCS[type(node.op)]
+    count = math.prod(sizes[first:behind])
+    seen = source.view(*_joined(sizes, first, behind, count))
+    result = builder.new_dense(kept, source.dtype)
+    target = result.view(*_joined(kept, first, behind, 1))
+
+    def write(x: Array, y: Array) -> tuple[()]:
+        ufunc.reduce(x, axis=first, keepdims=True, out=y)
+        return ()
+
+    def prepare(values: Sequence[Value]) -> Told | None:
+        shape, item_bytes = values[0].shape, values[0].dtype.itemsize
+        return row_integers.prepared(shape, first, item_bytes, how)
+
+    computed = ByMachine(write, prepare)
+
+    def start(_: Context) -> Compute:
+        return computed
+
+    builder.emit(ArrayStep(node.name, node.type, start, [seen], [target], writes=True))
+    return result
+
+
+def _joined(
+    sizes: tuple[int, ...], first: int, behind: int, size: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shape and steps where some axes are one of such a size."""
+    shape = (*sizes[:first], size, *sizes[behind:])
+    return shape, row_major(shape)
 
 
 def _as_pooling(
