@@ -25,8 +25,8 @@ from polydevice.rewrites.integers.written_out import put_together
 from polydevice.rewrites.join_equals import join_equals
 from polydevice.rewrites.recognise.activation import recognise_activations
 from polydevice.rewrites.recognise.attention import recognise_attention
+from polydevice.rewrites.recognise.embedding import recognise_rotations
 from polydevice.rewrites.recognise.normalization import recognise_normalizations
-from polydevice.rewrites.recognise.rotation import recognise_rotations
 from polydevice.rewrites.rule import Decomposition, Rule, rules
 from polydevice.rewrites.share_coordinates import share_coordinates
 from polydevice.rewrites.wishes import Unroll, When, Wishes, always, never, nothing
@@ -78,8 +78,7 @@ def _select(network: Network, wishes: Wishes) -> int:
 
 
 def _join(network: Network, wishes: Wishes) -> int:
-    del wishes  # all devices gain
-    return join_equals(network)
+    return join_equals(network) if wishes.join else 0
 
 
 def _collect(network: Network, wishes: Wishes) -> int:

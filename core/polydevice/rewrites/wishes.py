@@ -65,6 +65,7 @@ class Wishes:
         collect: whether what loops append to a value they carry is joined once, behind them.
         select: whether both bodies of an If are computed where they are a few functions of few
             numbers.
+        join: whether equal nodes become one, which what is fused into each of them might outweigh.
         prepare: what the device does itself to a network, in place, once its loops are unrolled.
     """
 
@@ -78,4 +79,5 @@ class Wishes:
     settle: bool = False
     collect: bool = False
     select: bool = False
+    join: bool = False
     prepare: Callable[[Network], None] = nothing

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polydevice.dtype import Array
-from polydevice.rewrites.recognise.rotation import Rotation
+from polydevice.rewrites.recognise.embedding import Rotation
 from polydevice_cpu.algorithms.by_machine.code import Told
 from polydevice_cpu.algorithms.by_machine.rows import rotation as by_machine
 from polydevice_cpu.lower import lowers

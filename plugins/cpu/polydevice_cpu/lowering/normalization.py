@@ -31,8 +31,7 @@ from polydevice_cpu.onednn.descriptor import Descriptor, channels_last_strides, 
 from polydevice_cpu.onednn.primitive import Primitive, built
 from polydevice_cpu.onednn.primitives import layer_normalization, lrn
 from polydevice_cpu.ops.normalization import sum_of_squares
-from polydevice_cpu.passes.fuse_layer_norm import LayerNorm
-from polydevice_cpu.passes.fuse_scaled_norm import ScaledNorm
+from polydevice_cpu.passes.fuse_normalization import LayerNorm, ScaledNorm
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.step import (
     MACHINE_CODE,

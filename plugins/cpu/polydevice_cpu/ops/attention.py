@@ -8,7 +8,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.ops.attention import ScaledDotProductAttention
-from polydevice.rewrites.recognise.rotation import Rotation
+from polydevice.rewrites.recognise.embedding import Rotation
 from polydevice_cpu.algorithms.precision import narrow, widen
 from polydevice_cpu.algorithms.product import product
 from polydevice_cpu.implement import implements

@@ -13,9 +13,8 @@ from polydevice.rewrites import rewrite
 from polydevice.rewrites.integers.written_out import put_together
 from polydevice_cpu.passes.flush_tiny import flush_tiny
 from polydevice_cpu.passes.fold_scale import fold_scale
-from polydevice_cpu.passes.fuse_layer_norm import fuse_layer_norm
+from polydevice_cpu.passes.fuse_normalization import fuse_layer_norm, fuse_scaled_norm
 from polydevice_cpu.passes.fuse_pad import fuse_pad
-from polydevice_cpu.passes.fuse_scaled_norm import fuse_scaled_norm
 from polydevice_cpu.passes.integers.byte_functions import byte_functions
 from polydevice_cpu.passes.integers.compressed import compress_products
 from polydevice_cpu.passes.integers.compressed_recurrent import compress_recurrent

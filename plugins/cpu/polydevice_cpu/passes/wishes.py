@@ -19,7 +19,7 @@ from polydevice.ops.scatter import ScatterElementsUpdate
 from polydevice.rewrites import Wishes
 from polydevice.rewrites.facts import is_known, numbers_of, rank_of
 from polydevice.rewrites.recognise.activation import RECOGNISED
-from polydevice.rewrites.recognise.rotation import Rotation
+from polydevice.rewrites.recognise.embedding import Rotation
 from polydevice_cpu.algorithms.by_machine import byte_table
 from polydevice_cpu.algorithms.by_machine.code import has_avx512
 from polydevice_cpu.passes.deformable_convolution import COLUMNS
@@ -88,5 +88,6 @@ def cpu_wishes(*, integers: bool, prepare: Callable[[Network], None]) -> Wishes:
         exact=byte_table.is_there(),
         collect=True,
         select=True,
+        join=True,
         prepare=prepare,
     )
