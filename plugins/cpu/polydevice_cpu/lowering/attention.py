@@ -9,6 +9,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.rewrites.recognise.embedding import Rotation
+from polydevice.symbolic_size import is_symbolic
 from polydevice_cpu.algorithms.by_machine.code import Told
 from polydevice_cpu.algorithms.by_machine.rows import rotation as by_machine
 from polydevice_cpu.lower import lowers
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 def lower_rotation(builder: PlanBuilder, node: Node) -> bool:
     """Turn rows as they lie: those of heads beside each other need no copy."""
     target = node.output.shape
-    if target is None:
+    if target is None or is_symbolic(target.static[-1]):
         return False
     x = builder.value(node.inputs[0])
     if x.strides is None or x.dtype != np.float32 or x.strides[-1] != 1:
@@ -48,7 +49,7 @@ def _start(_: Context) -> Compute:
         np.copyto(result, rotation(Rotation(), x, cos, sin))
         return ()
 
-    return ByMachine(compute, _prepare)
+    return ByMachine(compute, _prepare, may_refuse=False)
 
 
 def _prepare(values: Sequence[Value]) -> Told | None:

@@ -139,7 +139,7 @@ def _of_integers(
         shape, item_bytes = values[0].shape, values[0].dtype.itemsize
         return row_integers.prepared(shape, first, item_bytes, how)
 
-    computed = ByMachine(write, prepare)
+    computed = ByMachine(write, prepare, may_refuse=False)
 
     def start(_: Context) -> Compute:
         return computed

@@ -6,7 +6,6 @@ are few rows.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -136,4 +135,4 @@ def prepared(forms: Sequence[Form]) -> Told | None:
             numbers.append(each[axis] - walked)
     apart = 4 * half if forms[1][0][-1] > half else 0
     numbers += [half, 4 * half, apart, (1 << half % 16) - 1]
-    return function_of(_turning()), struct.pack(f"<{len(numbers)}q", *numbers)
+    return function_of(_turning()), tuple(numbers)

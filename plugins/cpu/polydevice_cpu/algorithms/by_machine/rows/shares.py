@@ -277,6 +277,8 @@ def _prepared(shape: tuple[int, ...], threads: int, *, logarithm: bool) -> tuple
     return function_of(_ROWS if behind == 1 else _COLUMNS), numbers
 
 
-def placed(told: bytes, *places: int) -> bytes:
-    """Return the same with addresses, which come first."""
+def placed(told: bytes | tuple[int, ...], *places: int) -> bytes:
+    """Return the same as bytes with addresses, which come first."""
+    if isinstance(told, tuple):
+        told = struct.pack(f"@{len(told)}q", *told)
     return struct.pack(f"@{len(places)}P", *places) + told[len(places) * struct.calcsize("@P") :]
