@@ -86,3 +86,11 @@ def test_factors_along_another_axis_stay_products(core):
         np.testing.assert_allclose(
             load(core, model).infer({"x": x})["y"], want, rtol=1e-5, atol=1e-5
         )
+
+
+def test_what_reads_a_product_may_have_several_results(core):
+    nodes = [("Mul", ["x", "x"], ["p"], {}), ("Split", ["p"], ["y", "z"], {"axis": -1})]
+    model = build(nodes, {"x": ["n", 6]}, ["y", "z"], {})
+    x = np.arange(12, dtype=F).reshape(2, 6)
+    for got, want in zip(load(core, model).infer({"x": x}).values(), np.split(x * x, 2, 1)):
+        np.testing.assert_array_equal(got, want)

@@ -133,8 +133,10 @@ def _product(node: Node) -> tuple[Port, Array] | None:
 
 def _factor(node: Node, value: Port) -> Array | None:
     """The constant that a node multiplies rows of a value by; None for others."""
+    if not isinstance(node.op, Multiply) or value not in node.inputs:
+        return None
     rank = node.output.desc.rank
-    if not isinstance(node.op, Multiply) or rank is None or value not in node.inputs:
+    if rank is None:
         return None
     if value.shape != node.output.shape or value.element_type is not ElementType.f32:
         return None
