@@ -10,7 +10,12 @@ import pytest
 
 from polydevice_cpu.algorithms.by_machine import matrix_code
 from polydevice_cpu.algorithms.by_machine.code import Code, may_share
-from polydevice_cpu.algorithms.by_machine.matrices import MOST_TERMS, Seen, products
+from polydevice_cpu.algorithms.by_machine.matrices import (
+    MOST_TERMS,
+    Seen,
+    _known_products,
+    products,
+)
 from polydevice_cpu.algorithms.by_machine.matrix_code import LONGEST, ROWS, Columns, Function, Scope
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise
@@ -368,7 +373,7 @@ def test_several_threads_share_the_work(core, monkeypatch, few):
 
 def test_without_machine_code(core, monkeypatch):
     model = attention()
-    products.cache_clear()
+    _known_products.cache_clear()
     monkeypatch.setattr("polydevice_cpu.algorithms.by_machine.matrices._function", lambda *_: None)
     executable = load(core, model, CPU_THREADS_NUM="1")
     request = executable.create_infer_request()
@@ -376,7 +381,7 @@ def test_without_machine_code(core, monkeypatch):
         inputs = given(number, False, *sizes)
         assert_right(model, inputs, request.infer(inputs)["y"])
         assert not codes(executable)
-    products.cache_clear()
+    _known_products.cache_clear()
 
 
 def test_inputs_and_outputs_that_move(core):

@@ -11,8 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from polydevice.errors import InferTimeoutError
 from polydevice_cpu.plan import settling
-from polydevice_cpu.plan.binding import growing as module
-from polydevice_cpu.plan.binding.growing import MOST_LINKS, Growing
+from polydevice_cpu.plan.binding.loops import growing as module
+from polydevice_cpu.plan.binding.loops.growing import MOST_LINKS, Growing
 from tests.cpu.loading import load, wait_for_settling
 
 F, WHOLE, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL

@@ -12,7 +12,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from polydevice.errors import InferenceError, InferTimeoutError
 from polydevice_cpu.plan import settling
-from polydevice_cpu.plan.binding.iterations import CALLS, MOST_ITERATIONS, TAKEN_BYTES, Iterations
+from polydevice_cpu.plan.binding.loops.iterations import (
+    CALLS,
+    MOST_ITERATIONS,
+    TAKEN_BYTES,
+    Iterations,
+)
 from polydevice_cpu.plan.filling.by_machine import positions
 from tests.cpu.loading import load, wait_for_settling
 from tests.cpu.machine_code import with_avx512

@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from polydevice.errors import InferenceError
 from polydevice_cpu.algorithms.by_machine.code import Code
-from polydevice_cpu.algorithms.by_machine.rows import scattered
+from polydevice_cpu.algorithms.by_machine.indexed import scattered
 from polydevice_cpu.onednn.engine import address_of
 from tests.cpu.loading import load
 from tests.cpu.machine_code import by_machine_code, with_avx512

@@ -85,7 +85,9 @@ def test_deformable_convolution_of_opset1(device):
 
 def test_many_rows_exceed_one_buffer(device, monkeypatch):
     monkeypatch.setattr("polydevice_cpu.ops.convolution_special.COLUMN_BYTES", 20_000)
-    monkeypatch.setattr("polydevice_cpu.passes.deformable_convolution.MOST_BYTES", 20_000)
+    monkeypatch.setattr(
+        "polydevice_cpu.passes.convolution.deformable_convolution.MOST_BYTES", 20_000
+    )
     op, inputs = deformable((2, 4, 8, 9), (6, 4, 3, 3), (6, 7), mask=True)
     check(openvino_case(op, *inputs), device)
 

@@ -13,7 +13,7 @@ from polydevice.symbolic_size import is_symbolic
 from polydevice_cpu.algorithms.by_machine.code import Told
 from polydevice_cpu.algorithms.by_machine.rows import rotation as by_machine
 from polydevice_cpu.lower import lowers
-from polydevice_cpu.ops.attention import rotation
+from polydevice_cpu.ops.embedding import rotation
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, ByMachine, Compute
 from polydevice_cpu.plan.value import Value

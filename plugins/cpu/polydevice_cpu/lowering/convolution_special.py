@@ -12,7 +12,7 @@ from polydevice.dtype import Array
 from polydevice_cpu.algorithms.by_machine.code import Code, has_avx512
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.ops.convolution_special import columns_code, deformable_columns
-from polydevice_cpu.passes.deformable_convolution import DeformableColumns
+from polydevice_cpu.passes.convolution.deformable_convolution import DeformableColumns
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, ByMachine, Compute
 from polydevice_cpu.plan.value import Value

@@ -12,7 +12,7 @@ from polydevice.dtype import Array
 from polydevice.ops.signal import CumSum
 from polydevice.shape import normalize_axis
 from polydevice_cpu.algorithms.by_machine.code import Told, has_avx512
-from polydevice_cpu.algorithms.by_machine.rows import elements
+from polydevice_cpu.algorithms.by_machine.indexed import elements
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.ops.signal import cum_sum
 from polydevice_cpu.plan.binding.context import Context

@@ -15,8 +15,8 @@ from polydevice.dtype import Array
 from polydevice.ops.gather import Gather, GatherElements
 from polydevice.shape import normalize_axis
 from polydevice_cpu.algorithms.by_machine.code import Told, has_avx512
-from polydevice_cpu.algorithms.by_machine.rows import elements
-from polydevice_cpu.algorithms.by_machine.rows import taken as rows_taken
+from polydevice_cpu.algorithms.by_machine.indexed import elements
+from polydevice_cpu.algorithms.by_machine.indexed import taken as rows_taken
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn.descriptor import row_major
 from polydevice_cpu.ops.gather import gather, gather_elements

@@ -12,7 +12,7 @@ from polydevice.dtype import Array
 from polydevice.ops.scatter import Reduction, ScatterElementsUpdate, ScatterNDUpdate
 from polydevice.shape import normalize_axis
 from polydevice_cpu.algorithms.by_machine.code import Code, Told, has_avx512
-from polydevice_cpu.algorithms.by_machine.rows import scattered
+from polydevice_cpu.algorithms.by_machine.indexed import scattered
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.ops.scatter import scatter_elements_update, scatter_nd_update
 from polydevice_cpu.plan.binding.context import Context

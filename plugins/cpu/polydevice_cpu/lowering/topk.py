@@ -12,9 +12,9 @@ from polydevice.dtype import Array, ElementType
 from polydevice.ops.topk import TopK, TopKMode, TopKSort
 from polydevice.shape import normalize_axis
 from polydevice_cpu.algorithms.by_machine.code import Code, Told, has_avx512
+from polydevice_cpu.algorithms.by_machine.indexed.elements import taking
 from polydevice_cpu.algorithms.by_machine.rows import extremes
 from polydevice_cpu.algorithms.by_machine.rows.best import keeps_few, prepared_few, prepared_first
-from polydevice_cpu.algorithms.by_machine.rows.elements import taking
 from polydevice_cpu.algorithms.ranking import extreme
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.ops.topk import topk

@@ -8,7 +8,6 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.ops.attention import ScaledDotProductAttention
-from polydevice.rewrites.recognise.embedding import Rotation
 from polydevice_cpu.algorithms.precision import narrow, widen
 from polydevice_cpu.algorithms.product import product
 from polydevice_cpu.implement import implements
@@ -44,12 +43,3 @@ def scaled_dot_product_attention(
     total = weights.sum(axis=-1, keepdims=True)
     weights /= total if sink is None else total + np.exp(sink - largest)
     return narrow(product(weights, v), query.dtype)
-
-
-@implements(Rotation)
-def rotation(_: Rotation, x: Array, cos: Array, sin: Array) -> Array:
-    """Turn half by half."""
-    half = x.shape[-1] // 2
-    a, b = x[..., :half], x[..., half:]
-    first = a * cos[..., :half] - b * sin[..., :half]
-    return np.concatenate([first, b * cos[..., -half:] + a * sin[..., -half:]], axis=-1)

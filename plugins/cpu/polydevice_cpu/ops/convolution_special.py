@@ -26,7 +26,7 @@ from polydevice_cpu.implement import implements
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.ops.convolution import COLUMN_BYTES, convolution, pad
-from polydevice_cpu.passes.deformable_convolution import DeformableColumns, has_columns
+from polydevice_cpu.passes.convolution.deformable_convolution import DeformableColumns, has_columns
 
 
 @implements(BinaryConvolution)

@@ -17,6 +17,7 @@ from polydevice.ops.embedding import (
     SegmentMax,
     SparseFillEmptyRows,
 )
+from polydevice.rewrites.recognise.embedding import Rotation
 from polydevice_cpu.implement import implements
 
 
@@ -136,3 +137,12 @@ def sparse_fill_empty_rows(
     all_values = np.concatenate([values, filler])
     order = np.argsort(all_indices[:, 0], kind="stable")
     return all_indices[order], all_values[order], empty
+
+
+@implements(Rotation)
+def rotation(_: Rotation, x: Array, cos: Array, sin: Array) -> Array:
+    """Turn half by half."""
+    half = x.shape[-1] // 2
+    a, b = x[..., :half], x[..., half:]
+    first = a * cos[..., :half] - b * sin[..., :half]
+    return np.concatenate([first, b * cos[..., -half:] + a * sin[..., -half:]], axis=-1)

@@ -11,17 +11,17 @@ from polydevice.network import Network
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.rewrites import rewrite
 from polydevice.rewrites.integers.written_out import put_together
+from polydevice_cpu.passes.convolution.fuse_pad import fuse_pad
+from polydevice_cpu.passes.convolution.pack_filters import pack_filters
 from polydevice_cpu.passes.flush_tiny import flush_tiny
 from polydevice_cpu.passes.fold_scale import fold_scale
 from polydevice_cpu.passes.fuse_normalization import fuse_layer_norm, fuse_scaled_norm
-from polydevice_cpu.passes.fuse_pad import fuse_pad
 from polydevice_cpu.passes.integers.byte_functions import byte_functions
 from polydevice_cpu.passes.integers.compressed import compress_products
 from polydevice_cpu.passes.integers.compressed_recurrent import compress_recurrent
 from polydevice_cpu.passes.integers.fuse_quantize import fuse_quantize
 from polydevice_cpu.passes.integers.integer_products import integer_products
 from polydevice_cpu.passes.merge_additions import merge_additions
-from polydevice_cpu.passes.pack_filters import pack_filters
 from polydevice_cpu.passes.sink_squeeze import sink_squeeze
 from polydevice_cpu.passes.split_maxima import split_maxima
 from polydevice_cpu.passes.widen_half import widen_half

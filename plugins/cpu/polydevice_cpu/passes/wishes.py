@@ -22,9 +22,9 @@ from polydevice.rewrites.recognise.activation import RECOGNISED
 from polydevice.rewrites.recognise.embedding import Rotation
 from polydevice_cpu.algorithms.by_machine import byte_table
 from polydevice_cpu.algorithms.by_machine.code import has_avx512
-from polydevice_cpu.passes.deformable_convolution import COLUMNS
-from polydevice_cpu.passes.grouped_convolution import GROUPED
-from polydevice_cpu.passes.transposed_convolution import FEW_RESULTS
+from polydevice_cpu.passes.convolution.deformable_convolution import COLUMNS
+from polydevice_cpu.passes.convolution.grouped_convolution import GROUPED
+from polydevice_cpu.passes.convolution.transposed_convolution import FEW_RESULTS
 from polydevice_cpu.passes.whole_rows import ROWS_PUT, ROWS_TAKEN
 
 

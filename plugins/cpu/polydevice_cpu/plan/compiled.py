@@ -23,9 +23,9 @@ from polydevice_cpu.passes import prepare
 from polydevice_cpu.plan.array_steps.tail import make_tail
 from polydevice_cpu.plan.binding.bound import BoundPlan
 from polydevice_cpu.plan.binding.context import Context
-from polydevice_cpu.plan.binding.growing import Growing
+from polydevice_cpu.plan.binding.loops.growing import Growing
+from polydevice_cpu.plan.binding.loops.rounds import Rounds
 from polydevice_cpu.plan.binding.places import SMALL_BYTES, Places
-from polydevice_cpu.plan.binding.rounds import Rounds
 from polydevice_cpu.plan.binding.workspace import Workspace
 from polydevice_cpu.plan.building.builder import PlanBuilder, Settings
 from polydevice_cpu.plan.building.decisions import Decisions, Unlike

@@ -45,11 +45,23 @@ _ACTIVATIONS = {
 }
 
 
-def by_machine(step: Step) -> Step:
-    """Return what machine code computes of few numbers; for others, the step itself."""
+_UNLIKE_ONEDNN = (Algorithm.TANH, Algorithm.EXP, Algorithm.GELU_ERF)
+"""What is not the same to the bit as oneDNN's."""
+
+
+def by_machine(step: Step, *, as_onednn: bool = False) -> Step:
+    """Return what machine code computes of few numbers; for others, the step itself.
+
+    Args:
+        step: of a plan.
+        as_onednn: whether it has to be the same to the bit as oneDNN's.
+    """
     if not isinstance(step, PrimitiveStep) or step.strips or step.blocks:
         return step
     if any(value.dtype != np.float32 for value in step.values):
+        return step
+    functions = [each for each in step.primitive.chain or () if isinstance(each, Eltwise)]
+    if as_onednn and any(each.algorithm in _UNLIKE_ONEDNN for each in functions):
         return step
     make = _MAKERS.get(step.primitive.kind)
     return step if make is None else make(step) or step

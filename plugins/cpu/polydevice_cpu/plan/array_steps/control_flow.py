@@ -26,9 +26,9 @@ from polydevice_cpu.plan.array_steps.bags import bags_of
 from polydevice_cpu.plan.array_steps.growth import KEPT
 from polydevice_cpu.plan.array_steps.start import starts
 from polydevice_cpu.plan.binding.context import Context
-from polydevice_cpu.plan.binding.growing import Growing
-from polydevice_cpu.plan.binding.iterations import Taken
-from polydevice_cpu.plan.binding.rounds import Rounds
+from polydevice_cpu.plan.binding.loops.growing import Growing
+from polydevice_cpu.plan.binding.loops.iterations import Taken
+from polydevice_cpu.plan.binding.loops.rounds import Rounds
 from polydevice_cpu.plan.compiled import RequestPlans, shapes_of
 from polydevice_cpu.plan.step import Compute, Start
 

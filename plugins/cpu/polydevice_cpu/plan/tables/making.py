@@ -11,9 +11,16 @@ import numpy as np
 
 from polydevice.foreign_errors import REPORT_TO
 from polydevice.processor.machine_code import CALL
-from polydevice.runtime.arena import Life, place_in_one
+from polydevice.runtime.arena import Life, Lived, place_in_one
 from polydevice.symbolic_formulas import Formulas
-from polydevice.symbolic_size import UntraceableError, is_symbolic, is_within, largest, number_of
+from polydevice.symbolic_size import (
+    Number,
+    UntraceableError,
+    is_symbolic,
+    is_within,
+    largest,
+    number_of,
+)
 from polydevice.symbolic_trace import Trace, tracing
 from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.onednn.ahead import Ahead, ahead
@@ -80,6 +87,34 @@ def table_template(
     ):
         return None
     return making.template(parts, found[0])
+
+
+def places(lives: Sequence[Lived], sizes: Sequence[Number]) -> tuple[list[Number], Number]:
+    """Return offsets of pieces in one block of memory, and its size, by formulas of their sizes.
+
+    Each lies above those that lie below it as they are placed for the sizes of now: of any sizes,
+    two that live at the same time have places of their own so.
+    """
+    now = [
+        Life(life.first, life.last, number_of(size))
+        for life, size in zip(lives, sizes, strict=True)
+    ]
+    order, _ = place_in_one(now, ALIGNMENT_BYTES)
+    offsets, ends = [0] * len(now), [0] * len(now)
+    below: dict[int, set[int]] = {}
+    for at in sorted(range(len(now)), key=order.__getitem__):
+        lower = [
+            other
+            for other in below
+            if now[other].first <= now[at].last and now[at].first <= now[other].last
+        ]
+        covered = set[int]().union(*(below[other] for other in lower))
+        direct = [ends[other] for other in lower if other not in covered]
+        below[at] = covered.union(lower)
+        size = -(-sizes[at] // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        offsets[at] = largest(direct) if direct else 0
+        ends[at] = offsets[at] + (size or ALIGNMENT_BYTES)
+    return offsets, largest(ends) if ends else 0
 
 
 class _NoContext:
@@ -210,33 +245,11 @@ class Making:
         return is_made
 
     def _place(self) -> None:
-        """Place storages in the arena as for these sizes, above what lies below them then.
-
-        Of any sizes, two that live at the same time have places of their own so.
-        """
+        """Place storages in the arena."""
         lives = [self._recipe.storages[number].given for number in self._arena]
         sizes = [self._filled.storage(number).size_bytes for number in self._arena]
-        now = [
-            Life(life.first, life.last, number_of(size))
-            for life, size in zip(lives, sizes, strict=True)
-        ]
-        offsets, _ = place_in_one(now, ALIGNMENT_BYTES)
-        ends: list[Any] = [0] * len(lives)
-        below: dict[int, set[int]] = {}
-        for at in sorted(range(len(lives)), key=offsets.__getitem__):
-            lower = [
-                other
-                for other in below
-                if now[other].first <= now[at].last and now[at].first <= now[other].last
-            ]
-            covered = set[int]().union(*(below[other] for other in lower))
-            direct = [ends[other] for other in lower if other not in covered]
-            below[at] = covered.union(lower)
-            size = -(-sizes[at] // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-            offset = largest(direct) if direct else 0
-            ends[at] = offset + (size or ALIGNMENT_BYTES)
-            self._offsets[self._arena[at]] = offset
-        self._arena_bytes = largest(ends) if ends else 0
+        offsets, self._arena_bytes = places(lives, sizes)
+        self._offsets = dict(zip(self._arena, offsets, strict=True))
 
     def _by_code(self, number: int, form: StepForm, _: PrimitiveStep) -> _Adding | None:
         """Fill in a step by machine code; return what adds it, None where there is none."""

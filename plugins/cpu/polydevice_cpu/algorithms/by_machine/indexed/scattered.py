@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from polydevice.processor.machine_code import function_of
 from polydevice_cpu.algorithms.by_machine.code import Told
+from polydevice_cpu.algorithms.by_machine.indexed.elements import INDEX_BYTES
 from polydevice_cpu.algorithms.by_machine.instructions import (
     ADD,
     LOAD,
@@ -31,7 +32,6 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
     STORE,
     Instructions,
 )
-from polydevice_cpu.algorithms.by_machine.rows.elements import INDEX_BYTES
 
 # size_t copy(numbers* rdi): 0. What a result begins with.
 _COPY = bytes.fromhex(

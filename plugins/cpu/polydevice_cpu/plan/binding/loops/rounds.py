@@ -14,7 +14,7 @@ from polydevice.runtime.plan_cache import Shapes
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.plan.binding.bound import BoundPlan
 from polydevice_cpu.plan.binding.context import Context
-from polydevice_cpu.plan.binding.iterations import FEWEST, Iterations, Taken
+from polydevice_cpu.plan.binding.loops.iterations import FEWEST, Iterations, Taken
 from polydevice_cpu.plan.binding.workspace import Workspace
 from polydevice_cpu.plan.plan import Plan
 from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep

@@ -26,7 +26,7 @@ from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.plan.binding.bound import BoundPlan
 from polydevice_cpu.plan.binding.context import Context
-from polydevice_cpu.plan.binding.iterations import CALLS, Iterations, numbers_of, record_of
+from polydevice_cpu.plan.binding.loops.iterations import CALLS, Iterations, numbers_of, record_of
 from polydevice_cpu.plan.binding.stretches import Call
 from polydevice_cpu.plan.binding.workspace import Workspace
 

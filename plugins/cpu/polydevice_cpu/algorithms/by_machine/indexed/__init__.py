@@ -1,0 +1,1 @@
+"""What is taken from, or put to, places that indices tell."""

@@ -1,0 +1,1 @@
+"""Convolutions as others that oneDNN computes sooner."""

@@ -1,0 +1,1 @@
+"""Many iterations of a loop as one call."""

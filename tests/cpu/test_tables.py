@@ -1,0 +1,305 @@
+"""Plans as tables of numbers: the numbers that filling in step by step gives, and right answers."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import random
+
+import numpy as np
+import pytest
+
+from polydevice.runtime.arena import Life
+from polydevice.symbolic_trace import tracing
+from polydevice_cpu.onednn.engine import ALIGNMENT_BYTES
+from polydevice_cpu.plan import settling
+from polydevice_cpu.plan.filling.template import PlanTemplate
+from polydevice_cpu.plan.step import ArrayStep, ByMachine, CodeStep, PrimitiveStep
+from polydevice_cpu.plan.tables import making
+from polydevice_cpu.plan.tables.form import NOTHING, ArrayForm, Run, StripForm
+from polydevice_cpu.plan.tables.making import places
+from polydevice_cpu.plan.tables.plan import TablePlan
+from tests.cpu import models
+from tests.cpu.loading import image, load, wait_for_settling
+from tests.cpu.machine_code import with_avx512
+
+pytestmark = with_avx512
+
+THREADS = [1, 2]
+
+
+def eyes(seed):
+    """A network of pictures: windows, means, joined and repeated parts, residual sums, SoftMax."""
+    random = np.random.default_rng(seed)
+    channels = int(random.choice([16, 24, 40]))
+    window, step = int(random.choice([3, 5])), int(random.choice([1, 2]))
+    weights = {
+        "w1": image(1, channels, 3, 3, 3) / 5, "b1": image(2, channels),
+        "w2": image(3, channels, 1, window, window) / 5,
+        "w3": image(4, channels, channels, 1, 1) / 6, "w4": image(5, 8, channels, 1, 1) / 6,
+        "w5": image(6, channels, 8, 1, 1) / 3, "w6": image(7, 7, 2 * channels, 1, 1) / 9,
+        "twice": np.array([1, 1, 2, 2], np.float32),
+    }  # fmt: skip
+    border = [window // 2] * 4
+    nodes = [
+        ("Conv", ["x", "w1", "b1"], ["a"], {"strides": [step, step], "pads": [1] * 4}),
+        ("HardSwish", ["a"], ["c"], {}),
+        ("Conv", ["c", "w2"], ["d"], {"group": channels, "pads": border}),
+        ("Relu", ["d"], ["e"], {}),
+        ("GlobalAveragePool", ["e"], ["f"], {}),
+        ("Conv", ["f", "w4"], ["g"], {}),
+        ("Relu", ["g"], ["h"], {}),
+        ("Conv", ["h", "w5"], ["i"], {}),
+        ("Sigmoid", ["i"], ["j"], {}),
+        ("Mul", ["e", "j"], ["k"], {}),
+        ("Conv", ["k", "w3"], ["l"], {}),
+        ("Add", ["l", "c"], ["m"], {}),
+        ("MaxPool", ["m"], ["n"], {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1}),
+        ("Resize", ["n", "", "twice"], ["o"], {"mode": "nearest", "nearest_mode": "floor",
+         "coordinate_transformation_mode": "asymmetric"}),
+        ("Shape", ["m"], ["size"], {"start": 2}),
+        ("Slice", ["o", "none", "size", "axes"], ["p"], {}),
+        ("Concat", ["p", "m"], ["q"], {"axis": 1}),
+        ("Conv", ["q", "w6"], ["r"], {}),
+        ("Softmax", ["r"], ["y"], {"axis": 1}),
+    ]  # fmt: skip
+    weights |= {"none": np.zeros(2, np.int64), "axes": np.array([2, 3], np.int64)}
+    model = models.build(nodes, {"x": ["n", 3, "h", "w"]}, ["y"], weights, opset=18)
+    return model, lambda number: image(number, 1, 3, *sizes(seed, number))
+
+
+def sizes(seed, number):
+    drawn = np.random.default_rng((seed, number)).integers(3, 27, 2)
+    return [2 * int(size) for size in drawn]
+
+
+def words(seed):
+    """A layer of a transformer: normalisation, attention of heads, a product of rows and GELU."""
+    heads, wide = 4, 64
+    weights = {
+        "scale": image(1, wide) + 1, "bias": image(2, wide), "q": image(3, wide, wide) / 8,
+        "k": image(4, wide, wide) / 8, "v": image(5, wide, wide) / 8, "up": image(6, wide, 96) / 8,
+        "down": image(7, 96, wide) / 9, "parts": np.array([0, 0, heads, wide // heads], np.int64),
+        "whole": np.array([0, 0, wide], np.int64), "root": np.float32(0.25).reshape(1),
+    }  # fmt: skip
+    nodes = [("LayerNormalization", ["x", "scale", "bias"], ["n"], {})]
+    for name, order in (("q", [0, 2, 1, 3]), ("k", [0, 2, 3, 1]), ("v", [0, 2, 1, 3])):
+        nodes += [
+            ("MatMul", ["n", name], [f"{name}1"], {}),
+            ("Reshape", [f"{name}1", "parts"], [f"{name}2"], {}),
+            ("Transpose", [f"{name}2"], [f"{name}3"], {"perm": order}),
+        ]
+    nodes += [
+        ("MatMul", ["q3", "k3"], ["s"], {}), ("Mul", ["s", "root"], ["t"], {}),
+        ("Softmax", ["t"], ["u"], {"axis": -1}), ("MatMul", ["u", "v3"], ["o"], {}),
+        ("Transpose", ["o"], ["o1"], {"perm": [0, 2, 1, 3]}),
+        ("Reshape", ["o1", "whole"], ["o2"], {}), ("Add", ["o2", "x"], ["r"], {}),
+        ("MatMul", ["r", "up"], ["g"], {}), ("Gelu", ["g"], ["h"], {}),
+        ("MatMul", ["h", "down"], ["i"], {}), ("Add", ["i", "r"], ["y"], {}),
+    ]  # fmt: skip
+    model = models.build(nodes, {"x": ["n", "t", wide]}, ["y"], weights, opset=20)
+    return model, lambda number: image(number, 2, sizes(seed, number)[0], wide)
+
+
+NETWORKS = {"eyes": eyes, "words": words}
+
+
+def told(code):
+    """Of each call the function, and what it is told."""
+    ends = [*code.starts[1:], len(code.numbers)]
+    for number, (start, end) in enumerate(zip(code.starts, ends, strict=True)):
+        yield code.numbers[5 * number], list(code.numbers[start:end])
+
+
+def of_table(plan, number):
+    """The same of a step of a table; what is an address is None."""
+    first, end = plan.form.calls[number]
+    starts = sorted({int(word) // 8 for word in plan.words[1 : 5 * _calls(plan) : 5]})
+    for call in range(first, end):
+        start = int(plan.words[5 * call + 1]) // 8
+        behind = next((other for other in starts if other > start), len(plan.words))
+        bases = plan.form.bases[start:behind]
+        numbers = [
+            None if base != NOTHING else int(word)
+            for word, base in zip(plan.words[start:behind], bases, strict=True)
+        ]
+        yield int(plan.words[5 * call]), numbers
+
+
+def _calls(plan):
+    return max(end for _, end in plan.form.calls.values())
+
+
+def assert_same_numbers(plan):
+    """That machine code is told what the plan step by step tells it; return of how many calls."""
+    seen = 0
+    for run in plan.order:
+        for number in range(*run.steps) if isinstance(run, Run) else ():
+            step = plan.steps[number]
+            code = step.code if isinstance(step, CodeStep) else None
+            if isinstance(step, ArrayStep):
+                compute = step.start(None)
+                code = compute.code(step.values) if isinstance(compute, ByMachine) else None
+            if code is None or code.threads > 1:  # NumPy takes the mean of few, say
+                continue
+            for made, wanted in zip(of_table(plan, number), told(code), strict=True):
+                assert made[0] == wanted[0]
+                assert len(made[1]) == len(wanted[1])
+                for mine, theirs in zip(made[1], wanted[1], strict=True):
+                    assert mine in (None, theirs)
+                seen += 1
+    return seen
+
+
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("seed", range(2))
+def test_answers_and_numbers_for_many_sizes(core, name, threads, seed, monkeypatch):
+    """As ONNX Runtime, and to the bit as once the plan has settled."""
+    monkeypatch.setattr(settling, "RUNS", 3)
+    model, feed = NETWORKS[name](seed)
+    executable = load(core, model, CPU_THREADS_NUM=threads)
+    request = executable.create_infer_request()
+    tables, kinds, calls = 0, set(), 0
+    for number in range(24):
+        x = feed(number)
+        (wanted,) = models.answer(model, {"x": x})
+        got = request.infer({"x": x})["y"].copy()
+        np.testing.assert_allclose(got, wanted, rtol=3e-4, atol=3e-5 * np.abs(wanted).max())
+        plan = executable.latest_plan()
+        if not isinstance(plan, TablePlan):
+            continue
+        tables += 1
+        kinds |= {type(each) for each in plan.order}
+        calls += assert_same_numbers(plan)
+        for _ in range(3):
+            np.testing.assert_array_equal(request.infer({"x": x})["y"], got)
+        wait_for_settling()
+        np.testing.assert_array_equal(request.infer({"x": x})["y"], got)
+    assert tables > 6
+    assert {Run, ArrayForm} <= kinds
+    assert name == "eyes" or StripForm in kinds
+    assert calls > 3 * tables // threads
+
+
+def is_table(executable, request, x):
+    """Whether the plan for an input is one."""
+    request.infer({"x": x})
+    return isinstance(executable.latest_plan(), TablePlan)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_inputs_and_outputs_of_the_user(core, name):
+    """Blobs of the user's own are read and written, whichever arrays they are."""
+    model, feed = NETWORKS[name](3)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    request = executable.create_infer_request()
+    last = next(number for number in range(40) if is_table(executable, request, feed(number)))
+    for seed in range(3):
+        x = image(seed, *feed(last).shape)
+        (wanted,) = models.answer(model, {"x": x})
+        y = np.zeros(wanted.shape, np.float32)
+        request.set_blob("x", x)
+        request.set_blob("y", y)
+        request.infer()
+        np.testing.assert_allclose(y, wanted, rtol=3e-4, atol=3e-5 * np.abs(wanted).max())
+
+
+def test_two_requests_with_sizes_of_their_own(core):
+    model, feed = eyes(1)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    requests = [executable.create_infer_request() for _ in range(2)]
+    for number in range(20):
+        x = [feed(number), feed(number + 1)]
+        for request, each in zip(requests, x, strict=True):
+            request.set_blob("x", each)
+            request.start_async()
+        for request, each in zip(requests, x, strict=True):
+            assert request.wait() == 0
+            (wanted,) = models.answer(model, {"x": each})
+            got = request.get_blob("y")
+            np.testing.assert_allclose(got, wanted, rtol=3e-4, atol=3e-5 * np.abs(wanted).max())
+
+
+def test_reports_know_all_steps_of_a_table(core):
+    model, feed = eyes(2)
+    executable = load(core, model, CPU_THREADS_NUM=1, PERF_COUNT="YES")
+    request = executable.create_infer_request()
+    for number in range(24):
+        x = feed(number)
+        got = request.infer({"x": x})["y"]
+        (wanted,) = models.answer(model, {"x": x})
+        np.testing.assert_allclose(got, wanted, rtol=3e-4, atol=3e-5 * np.abs(wanted).max())
+    plan = executable.latest_plan()
+    assert isinstance(plan, TablePlan)
+    assert len(plan.steps) == plan.step_count
+    assert not any(isinstance(step, PrimitiveStep) and not step.name for step in plan.late.values())
+    counts = request.get_perf_counts()
+    assert sum(count["real_time"] > 0 for count in counts.values()) > 5
+
+
+def test_what_cannot_be_a_table_is_told_and_filled_in_step_by_step(core, monkeypatch, caplog):
+    def fail(*_):
+        raise TypeError("for this test")
+
+    monkeypatch.setattr(making.Making, "make", fail)
+    model, feed = eyes(0)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    with caplog.at_level(logging.WARNING):
+        for number in range(12):
+            x = feed(number)
+            (wanted,) = models.answer(model, {"x": x})
+            got = executable.infer({"x": x})["y"]
+            np.testing.assert_allclose(got, wanted, rtol=3e-4, atol=3e-5 * np.abs(wanted).max())
+    assert not isinstance(executable.latest_plan(), TablePlan)
+    assert "for this test" in caplog.text
+    assert "report it" in caplog.text
+
+
+def test_templates_make_a_bounded_number_of_tables(core, monkeypatch):
+    tried = []
+    learn = making.table_template
+    monkeypatch.setattr(
+        "polydevice_cpu.plan.filling.template.table_template",
+        lambda *given: (tried.append(given[-1]), learn(*given))[1],
+    )
+    templates = set()
+    fit = PlanTemplate.fit
+    monkeypatch.setattr(PlanTemplate, "fit", lambda own, n: (templates.add(own), fit(own, n))[1])
+    model, feed = eyes(4)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    for number in range(40):
+        executable.infer({"x": feed(number)})
+    assert tried
+    assert len(tried) <= 4 * len(templates)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_places_by_formulas_never_overlap(seed):
+    """Of pieces that live at the same time, whatever their sizes."""
+    rng = random.Random(seed)
+    lives = []
+    for _ in range(rng.randrange(1, 25)):
+        first = rng.randrange(20)
+        lives.append(Life(first, first + rng.randrange(6), 0))
+    with tracing() as trace:
+        given = [
+            trace.input(rng.randrange(1, 5000)) if rng.random() < 0.8 else rng.randrange(5000)
+            for _ in lives
+        ]
+        offsets, total = places(lives, given)
+    formulas = trace.formulas([*offsets, total, *given])
+    count = sum(not isinstance(size, int) or type(size) is not int for size in given)
+    for _ in range(5):
+        found = formulas([rng.randrange(1, 5000) for _ in range(count)])
+        assert found is not None
+        numbers = found[0]
+        placed, all_bytes = numbers[: len(lives)], numbers[len(lives)]
+        pieces = list(zip(lives, placed, numbers[len(lives) + 1 :], strict=True))
+        for life, offset, size in pieces:
+            assert offset % ALIGNMENT_BYTES == 0
+            assert offset + size <= all_bytes
+            assert life.first >= 0
+        for (one, at, size), (other, place, bytes_) in itertools.combinations(pieces, 2):
+            if one.first <= other.last and other.first <= one.last:
+                assert at + size <= place or place + bytes_ <= at
