@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -22,12 +22,12 @@ NOTHING, TABLE, ARENA = 0, 1, 2
 """Numbers of homes that every table has: of plain numbers, the table itself, and the arena."""
 
 
-class Way(Enum):
+class Way(IntEnum):
     """How a step is computed by numbers; what comes first is chosen first."""
 
-    CODE = "machine code"
-    NUMPY = "NumPy"
-    STRIPS = "strips"
+    CODE = 0
+    NUMPY = 1
+    STRIPS = 2
 
 
 class Home(NamedTuple):

@@ -285,9 +285,9 @@ class Making:
         return partial(self._add_code, number, code, list(map(self._at, values)))
 
     def _by_arrays(self, number: int, form: StepForm, given: ArrayStep) -> _Adding | None:
-        """The same of a step that is NumPy's own."""
+        """The same of a step that is NumPy's own, or has no code for these sizes."""
         compute = None if given.draws else given.start(_NO_CONTEXT)
-        if compute is None or isinstance(compute, ByMachine):
+        if compute is None:
             return None
         values = [self._filled.value(each) for each in (*form.inputs, *form.outputs)]
         found = [(self._view(value), value.dtype) for value in values]

@@ -78,7 +78,7 @@ class TablePlan(Plan):
         primitives = [step for step in late.values() if isinstance(step, PrimitiveStep)]
         self.held_bytes = self._held(len(primitives), len(late) - len(primitives)) + words.nbytes
         self.arena_bytes = arena_bytes
-        pieces = [piece for each in strips.values() for piece in each.strips.pieces]
+        pieces = dict.fromkeys(piece for each in strips.values() for piece in each.strips.pieces)
         self._parts = [piece.primitive for piece in pieces]
         own = [step.scratchpad_bytes for step in primitives]
         self.scratchpad_bytes = max(

@@ -25,6 +25,7 @@ from polydevice_cpu.plan.filling.needs import Numbers
 from polydevice_cpu.plan.filling.recipe import Packing, Recipe
 from polydevice_cpu.plan.filling.strips import StripCut
 from polydevice_cpu.plan.plan import Plan, PlanParts
+from polydevice_cpu.plan.step import Strips
 from polydevice_cpu.plan.tables.form import Order, StripForm, TableForm, Way, late_of
 from polydevice_cpu.plan.tables.plan import BoundStrips, TablePlan
 from polydevice_cpu.plan.value import Kind, Storage
@@ -169,21 +170,25 @@ class TableTemplate:
         """The steps in strips, and numbers of those of which some primitive is not there yet."""
         cutter, recipe, packing = self._contents[0].strips, *self._contents[1:]
         made, lacking = {}, []
+        cuts: dict[StripCut, Strips | None] = {}  # layers that are alike have one
         for form in order:
             if not isinstance(form, StripForm):
                 continue
             positions, twice, seen = found[form.step]
-            strips = cutter.strips(StripCut(form.key, positions, twice))
+            cut = StripCut(form.key, positions, twice)
+            if cut not in cuts:
+                cuts[cut] = cutter.strips(cut)
+            strips = cuts[cut]
             if strips is None:
                 lacking.append(form.step)
                 continue
-            cut = strips.pieces[0].layouts
+            moved = strips.pieces[0].layouts
             offsets, whole = {}, {}
             for (index, data_type), (offset, shape, strides) in zip(
                 form.types.items(), seen, strict=True
             ):
                 offsets[index] = offset
-                if index not in cut:
+                if index not in moved:
                     whole[index] = _strided(shape, strides, data_type)
             constants = form.constants
             if form.packed is not None:
