@@ -56,10 +56,16 @@ def named(item: object, tuples: dict[str, str], others: dict[str, object]) -> st
     kind = type(item)
     if kind is SymbolicSize:
         return item.name  # type: ignore[attr-defined, no-any-return]
-    if isinstance(item, (tuple, list)):
+    if kind in (tuple, list):
+        assert isinstance(item, (tuple, list))
         inner = "".join(f"{named(each, tuples, others)}, " for each in item)
-        text = f"[{inner}]" if isinstance(item, list) else f"({inner})"
-        return tuples.setdefault(text, f"tuple{len(tuples)}") if isinstance(item, tuple) else text
+        if kind is list:
+            return f"[{inner}]"
+        text = f"({inner})"
+        return tuples.setdefault(text, f"tuple{len(tuples)}")
+    if isinstance(item, tuple) and hasattr(item, "_fields"):  # of names
+        given = [_other(kind, others), *(named(each, tuples, others) for each in item)]
+        return f"{given[0]}({', '.join(given[1:])})"
     if isinstance(item, slice):
         ends = (named(each, tuples, others) for each in (item.start, item.stop, item.step))
         return f"slice({', '.join(ends)})"
@@ -67,10 +73,15 @@ def named(item: object, tuples: dict[str, str], others: dict[str, object]) -> st
         given = [named(each, tuples, others) for each in (item.func, *item.args)]
         given += [f"{key}={named(each, tuples, others)}" for key, each in item.keywords.items()]
         return f"partial({', '.join(given)})"
-    if item is None or isinstance(item, (int, str)):
+    if item is None or kind in (int, bool, str):
         return repr(item)
     if isinstance(item, float):
         return repr(item) if math.isfinite(item) else f"float('{item}')"
+    return _other(item, others)
+
+
+def _other(item: object, others: dict[str, object]) -> str:
+    """The name of what is neither a number nor consists of some."""
     name = f"other{len(others)}"
     others[name] = item
     return name

@@ -31,6 +31,7 @@ from polydevice.symbolic_size import (
 T = TypeVar("T")
 
 _COMPUTED = re.compile(r"t\d+ = ")
+_NAME = re.compile(r"\bt\d+\b")
 
 
 @dataclass(frozen=True)
@@ -149,14 +150,14 @@ class Trace:
         Whether it is right for other sizes is a choice, see `choice`; its number is returned as
         well, None where it is right for all. What was computed may be used outside of it.
         """
-        made, before = None, self.is_attempt
+        made, before, choices = None, self.is_attempt, dict(self._choices)
         with self.choice() as number:
             self.is_attempt = True
             with contextlib.suppress(UntraceableError):
                 made = make()
             self.is_attempt = before
             if made is None:
-                self.steps = list(filter(_COMPUTED.match, self.steps))
+                self.steps, self._choices = list(filter(_COMPUTED.match, self.steps)), choices
         return made, number[0] if number else None
 
     def pin(self, size: SymbolicSize) -> None:
@@ -213,8 +214,9 @@ class Trace:
         others: dict[str, object] = {}
         results = ", ".join(named(each, tuples, others) for each in wanted)
         names = "".join(f"{item.name}, " for item in self._inputs)
+        told = self._needed([*tuples, results])
         lines = ["def formulas(sizes):", *([f"{names} = sizes"] if names else []), "others = []"]
-        lines += [*self.steps, *(f"{name} = {text}" for text, name in tuples.items())]
+        lines += [*told, *(f"{name} = {text}" for text, name in tuples.items())]
         lines.append(f"return [{results}], others")
         for notes in (self.steps, self._known, self._guards, self._named, self._choices):
             notes.clear()  # they take more than what was made
@@ -224,6 +226,16 @@ class Trace:
         exec(compile("\n ".join(lines), "<formulas>", "exec"), scope)  # noqa: S102 - our own text
         outcomes = {name: function for name, (function, _) in self._functions.items()}
         return Formulas(scope.pop("formulas"), outcomes)
+
+    def _needed(self, results: Sequence[str]) -> list[str]:
+        """The steps without what nothing reads, as attempts leave behind that were given up."""
+        names = set(_NAME.findall("\n".join(results)))
+        kept = []
+        for line in reversed(self.steps):
+            if not _COMPUTED.match(line) or line.partition(" = ")[0] in names:
+                kept.append(line)
+                names.update(_NAME.findall(line))
+        return kept[::-1]
 
 
 _TRACE: ContextVar[Trace | None] = ContextVar("trace", default=None)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from enum import IntEnum
 from functools import partial
+from typing import NamedTuple
 
 import pytest
 
@@ -106,6 +108,47 @@ def test_the_largest_of_sizes_and_their_bits():
         bits = {1: 0x3F800000, 5: 0x40A00000, 9: 0x41100000}[one]
         assert formulas([one, other]) == ([max(one, other, 7), one, bits], [])
     assert largest([3, 8]) == 8
+
+
+def test_a_choice_in_an_attempt_that_is_given_up_is_noted_when_it_is_made_again():
+    def choose(trace, size):
+        with trace.choice() as number:
+            is_large = size > 5
+        return is_large, number
+
+    with tracing() as trace:
+        size = trace.input(10)
+        assert trace.attempt(lambda: (choose(trace, size), size.known()))[0] is None
+        is_large, number = choose(trace, size)
+    formulas = trace.formulas([size])
+    assert is_large
+    assert formulas([3]) == ([3], number)
+
+
+class Pair(NamedTuple):
+    first: int
+    second: object
+
+
+class Kind(IntEnum):
+    ONE = 1
+
+
+def test_formulas_keep_enumerations_and_named_tuples():
+    with tracing() as trace:
+        size = trace.input(5)
+    (found,), _ = trace.formulas([Pair(size, (Kind.ONE, size))])([7])
+    assert type(found) is Pair
+    assert found == Pair(7, (Kind.ONE, 7))
+    assert type(found.second[0]) is Kind
+
+
+def test_what_nothing_reads_is_not_computed():
+    with tracing() as trace:
+        size = trace.input(6)
+        trace.attempt(lambda: (12 // (size - 5), size.known()))
+        wanted = size + 1
+    assert trace.formulas([wanted])([5]) == ([6], [])  # nobody divides by 0
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -47,7 +47,7 @@ def given(model, seed):
 
 
 @pytest.mark.parametrize(("wanted", "options"), [
-    (4, {}), (0, {"second": "more"}), (2, {"axes": (1, -1)}),
+    (3, {}), (0, {"second": "more"}), (2, {"axes": (1, -1)}),
 ])  # fmt: skip
 def test_equal_coordinates_are_one(wanted, options):
     model = chosen(**options)

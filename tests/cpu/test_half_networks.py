@@ -62,3 +62,32 @@ def test_numbers_that_are_rounded_to_halves_stay_so(core):
     made, (want,) = load(core, model).infer({"x": x})["y"], answer(model, {"x": x})
     assert (made.astype(np.float16) == made).all()
     assert (made == want).mean() > 0.9, "but for sums that lie between two halves"
+
+
+def test_what_is_rounded_to_a_half_stays_so_where_one_input_is_a_half(core):
+    """A network of f32 whose mask is a half: what is lost by rounding is its answer."""
+    half, full = TensorProto.FLOAT16, TensorProto.FLOAT
+    make = helper.make_node
+    nodes = [
+        make("Gather", ["table", "ids"], ["a"]),
+        make("MatMul", ["a", "w"], ["b"]),
+        make("Cast", ["b"], ["c"], to=half),
+        make("Cast", ["c"], ["d"], to=full),
+        make("Sub", ["b", "d"], ["e"]),
+        make("Cast", ["mask"], ["m"], to=full),
+        make("Mul", ["e", "m"], ["y"]),
+    ]
+    given = [
+        helper.make_tensor_value_info("ids", TensorProto.INT64, [3]),
+        helper.make_tensor_value_info("mask", half, [3, 1]),
+    ]
+    weights = {"table": RNG.normal(size=(7, 6)) * 30, "w": RNG.normal(size=(6, 5)) * 30}
+    stored = [numpy_helper.from_array(v.astype(np.float32), name) for name, v in weights.items()]
+    result = helper.make_tensor_value_info("y", full, None)
+    graph = helper.make_graph(nodes, "g", given, [result], stored)
+    imports = [helper.make_opsetid("", 17)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=8).SerializeToString()
+    feed = {"ids": np.array([1, 4, 6]), "mask": np.ones((3, 1), np.float16)}
+    (want,) = answer(model, feed)
+    assert np.abs(want).max() > 0.01
+    np.testing.assert_allclose(load(core, model).infer(feed)["y"], want, atol=2e-3)

@@ -174,6 +174,21 @@ def test_what_only_looks_like_a_rotation_is_computed_as_it_is(core, nodes):
     assert "Rotation" not in by_machine_code(executable)
 
 
+@pytest.mark.parametrize("spelled", [by_halves, by_rows])
+@pytest.mark.parametrize("shape", [[], [1], [3, 1], [2, 1, 3, 1]], ids=str)
+def test_angles_that_are_one_for_a_row_are_computed_as_they_are(core, spelled, shape):
+    constants = {"zero": [0], "half": [6], "far": [2**31 - 1], "last": [-1]}
+    weights = {name: np.array(value) for name, value in constants.items()}
+    inputs = {"t": ["n", 3, "l", 12], "cos": shape, "sin": shape}
+    model, rng = build(spelled(False), inputs, ["y"], weights, opset=18), np.random.default_rng(4)
+    feed = {name: rng.normal(size=shape).astype(F) for name in ("cos", "sin")}
+    feed["t"] = rng.normal(size=(2, 3, 3, 12)).astype(F)
+    executable = load(core, model)
+    (want,) = answer(model, feed)
+    np.testing.assert_allclose(executable.infer(feed)["y"], want, rtol=1e-5, atol=1e-5)
+    assert "Rotation" not in by_machine_code(executable)
+
+
 @pytest.mark.parametrize("interleaved", [0, 1])
 @pytest.mark.parametrize("places", [True, False])
 @pytest.mark.parametrize("part", [0, 4])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import random
+import time
 
 import numpy as np
 import pytest
@@ -26,6 +27,14 @@ from tests.cpu.machine_code import with_avx512
 pytestmark = with_avx512
 
 THREADS = [1, 2]
+
+CLOSE = 3e-4
+"""Of answers to ONNX Runtime's: some twelve layers, each of sums of up to 1,000 products in f32."""
+
+
+def least(wanted):
+    """The absolute difference that is allowed near 0."""
+    return CLOSE / 10 * np.abs(wanted).max()
 
 
 def eyes(seed):
@@ -165,7 +174,7 @@ def test_answers_and_numbers_for_many_sizes(core, name, threads, seed, monkeypat
         x = feed(number)
         (wanted,) = models.answer(model, {"x": x})
         got = request.infer({"x": x})["y"].copy()
-        np.testing.assert_allclose(got, wanted, rtol=3e-4, atol=3e-5 * np.abs(wanted).max())
+        np.testing.assert_allclose(got, wanted, rtol=CLOSE, atol=least(wanted))
         plan = executable.latest_plan()
         if not isinstance(plan, TablePlan):
             continue
@@ -202,7 +211,7 @@ def test_inputs_and_outputs_of_the_user(core, name):
         request.set_blob("x", x)
         request.set_blob("y", y)
         request.infer()
-        np.testing.assert_allclose(y, wanted, rtol=3e-4, atol=3e-5 * np.abs(wanted).max())
+        np.testing.assert_allclose(y, wanted, rtol=CLOSE, atol=least(wanted))
 
 
 def test_two_requests_with_sizes_of_their_own(core):
@@ -218,7 +227,9 @@ def test_two_requests_with_sizes_of_their_own(core):
             assert request.wait() == 0
             (wanted,) = models.answer(model, {"x": each})
             got = request.get_blob("y")
-            np.testing.assert_allclose(got, wanted, rtol=3e-4, atol=3e-5 * np.abs(wanted).max())
+            np.testing.assert_allclose(
+                got, wanted, rtol=CLOSE, atol=CLOSE / 10 * np.abs(wanted).max()
+            )
 
 
 def test_reports_know_all_steps_of_a_table(core):
@@ -229,13 +240,37 @@ def test_reports_know_all_steps_of_a_table(core):
         x = feed(number)
         got = request.infer({"x": x})["y"]
         (wanted,) = models.answer(model, {"x": x})
-        np.testing.assert_allclose(got, wanted, rtol=3e-4, atol=3e-5 * np.abs(wanted).max())
+        np.testing.assert_allclose(got, wanted, rtol=CLOSE, atol=least(wanted))
     plan = executable.latest_plan()
     assert isinstance(plan, TablePlan)
     assert len(plan.steps) == plan.step_count
     assert not any(isinstance(step, PrimitiveStep) and not step.name for step in plan.late.values())
     counts = request.get_perf_counts()
-    assert sum(count["real_time"] > 0 for count in counts.values()) > 5
+    times = [count["real_time"] for count in counts.values()]
+    assert sum(time > 0 for time in times) > 5
+
+
+def test_to_make_the_steps_of_a_table_is_no_layer_s_time(core, monkeypatch):
+    """The first step of a table waits for nothing that is made for the report."""
+    waited = []
+    make = TablePlan.steps.fget
+
+    def steps(plan):
+        time.sleep(0.05)
+        waited.append(plan)
+        return make(plan)
+
+    monkeypatch.setattr(TablePlan, "steps", property(steps))
+    model, feed = eyes(2)
+    executable = load(core, model, CPU_THREADS_NUM=1, PERF_COUNT="YES")
+    request = executable.create_infer_request()
+    for number in range(12):
+        request.infer({"x": feed(number)})
+        if waited:
+            break
+    assert waited
+    times = [count["real_time"] for count in request.get_perf_counts().values()]
+    assert max(times) < 45_000  # us
 
 
 def test_what_cannot_be_a_table_is_told_and_filled_in_step_by_step(core, monkeypatch, caplog):
@@ -250,7 +285,9 @@ def test_what_cannot_be_a_table_is_told_and_filled_in_step_by_step(core, monkeyp
             x = feed(number)
             (wanted,) = models.answer(model, {"x": x})
             got = executable.infer({"x": x})["y"]
-            np.testing.assert_allclose(got, wanted, rtol=3e-4, atol=3e-5 * np.abs(wanted).max())
+            np.testing.assert_allclose(
+                got, wanted, rtol=CLOSE, atol=CLOSE / 10 * np.abs(wanted).max()
+            )
     assert not isinstance(executable.latest_plan(), TablePlan)
     assert "for this test" in caplog.text
     assert "report it" in caplog.text
@@ -258,6 +295,7 @@ def test_what_cannot_be_a_table_is_told_and_filled_in_step_by_step(core, monkeyp
 
 def test_templates_make_a_bounded_number_of_tables(core, monkeypatch):
     tried = []
+    monkeypatch.setattr("polydevice_cpu.plan.filling.template.MOST_TABLES", 1)
     learn = making.table_template
     monkeypatch.setattr(
         "polydevice_cpu.plan.filling.template.table_template",
@@ -270,8 +308,7 @@ def test_templates_make_a_bounded_number_of_tables(core, monkeypatch):
     executable = load(core, model, CPU_THREADS_NUM=1)
     for number in range(40):
         executable.infer({"x": feed(number)})
-    assert tried
-    assert len(tried) <= 4 * len(templates)
+    assert 1 <= len(tried) <= len(templates)
 
 
 @pytest.mark.parametrize("seed", range(30))

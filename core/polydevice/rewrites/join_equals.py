@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from polydevice.network import Network
 from polydevice.node import Node, Port
 from polydevice.ops.io import Constant, Parameter, Result
@@ -11,14 +13,28 @@ _FEW_BYTES = 256
 """Constants up to here are equal where their elements are; larger ones where they are the same."""
 
 
-def join_equals(network: Network) -> int:
-    """Let the first of several equal nodes take the place of the others; return how many went."""
+def computes(node: Node, _: Sequence[Port] = ()) -> bool:
+    """Whether what a node gives follows from its inputs, and from nothing else."""
+    op = node.op
+    if isinstance(op, (Constant, Parameter, Result)):
+        return False
+    return not (op.is_stateful or op.has_side_effect or op.has_bodies)
+
+
+def join_equals(network: Network, wanted: Callable[[Node, Sequence[Port]], bool] = computes) -> int:
+    """Let the first of several equal nodes take the place of the others; return how many went.
+
+    Args:
+        network: it.
+        wanted: whether a node may be one of them, with what it reads by now.
+    """
     replacements, known = Replacements(), dict[object, Node]()
     count = 0
     for node in network.nodes():
-        if not _computes(node):
+        read = [replacements.now(port) for port in node.inputs]
+        if not wanted(node, read):
             continue
-        inputs = tuple(_identity(replacements.now(port)) for port in node.inputs)
+        inputs = tuple(map(_identity, read))
         try:
             first = known.setdefault((type(node.op), node.op, inputs), node)
         except TypeError:  # an operation that holds an array has no hash
@@ -32,14 +48,6 @@ def join_equals(network: Network) -> int:
         count += 1
     replacements.apply(network)
     return count
-
-
-def _computes(node: Node) -> bool:
-    """Whether what it gives follows from its inputs, and from nothing else."""
-    op = node.op
-    if isinstance(op, (Constant, Parameter, Result)):
-        return False
-    return not (op.is_stateful or op.has_side_effect or op.has_bodies)
 
 
 def _identity(port: Port) -> object:

@@ -6,7 +6,7 @@ once, all that is chosen is known to be as much.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Sequence
 
 from polydevice.network import Network
 from polydevice.node import Node, Port
@@ -18,7 +18,7 @@ from polydevice.ops.search import NonZero
 from polydevice.ops.slice import Slice, StridedSlice
 from polydevice.ops.split import Split, VariadicSplit
 from polydevice.ops.transpose import Transpose
-from polydevice.rewrites.pattern import Replacements
+from polydevice.rewrites.join_equals import join_equals
 
 FOLLOWERS: tuple[type[Op], ...] = (
     Convert, Gather, Reshape, ShapeOf, Slice, Split, Squeeze, StridedSlice, Transpose, Unsqueeze,
@@ -29,28 +29,13 @@ FOLLOWERS: tuple[type[Op], ...] = (
 
 def share_coordinates(network: Network) -> int:
     """Let readers of equal coordinates read the first ones; return how many were the same."""
-    replacements = Replacements()
-    known: dict[Hashable, list[Node]] = {}
     coordinates: set[Port] = set()
-    for node in network.nodes():
-        inputs = [replacements.now(port) for port in node.inputs]
-        follows = isinstance(node.op, FOLLOWERS) and not coordinates.isdisjoint(inputs)
-        if not (follows or isinstance(node.op, NonZero)):
-            continue
-        alike = known.setdefault((type(node.op), *map(_read, inputs)), [])
-        same = next((other for other in alike if other.op == node.op), None)
-        if same is None:
-            alike.append(node)
+
+    def is_one(node: Node, read: Sequence[Port]) -> bool:
+        follows = isinstance(node.op, FOLLOWERS) and not coordinates.isdisjoint(read)
+        if follows or isinstance(node.op, NonZero):
             coordinates.update(node.outputs)
-            continue
-        for port, other in zip(node.outputs, same.outputs, strict=True):
-            replacements.put(port, other)
-    return replacements.apply(network)
+            return True
+        return False
 
-
-def _read(port: Port) -> Hashable:
-    """A port, or what a constant holds."""
-    constant = port.node.constant
-    if constant is None or constant.dtype.hasobject:
-        return port
-    return constant.shape, constant.dtype.str, constant.tobytes()
+    return join_equals(network, is_one)

@@ -50,7 +50,10 @@ class Rotation(Op):
         size, before = x.shape[-1], Shape(x.shape[:-1])
         for each in angles:
             assert each.shape is not None
-            if isinstance(size, int) and (size % 2 or each.shape[-1] not in (size, size // 2)):
+            is_row = len(each.shape) > 0
+            if not is_row or (
+                isinstance(size, int) and (size % 2 or each.shape[-1] not in (size, size // 2))
+            ):
                 raise ShapeError(f"cosines or sines of {each.shape} do not fit rows of {x.shape}")
             stretched = broadcast(before, Shape(each.shape[:-1]))
             assert stretched is not None
@@ -83,7 +86,7 @@ def recognise_rotations(network: Network, wishes: Wishes) -> int:
             found = _of_rows(node) if isinstance(node.op, Add) else _of_halves(node)
         except Declined:
             continue
-        if found is None or not _is_closed(node, found.steps, users):
+        if found is None or not (_fits(found) and _is_closed(node, found.steps, users)):
             continue
         layers = dict.fromkeys(layer for each in (node, *found.steps) for layer in each.layers)
         build = Emitter(node.name, evaluate=network.evaluate, origins=layers)
@@ -93,6 +96,15 @@ def recognise_rotations(network: Network, wishes: Wishes) -> int:
             replaced[node.output] = made
     network.replace(replaced)
     return len(replaced)
+
+
+def _fits(found: _Found) -> bool:
+    """Whether there is a cosine and a sine for each element of a row, or of its half."""
+    shapes = [port.shape for port in (found.x, found.cos, found.sin)]
+    if any(shape is None or not len(shape) for shape in shapes):
+        return False
+    size, *angles = (shape[-1] for shape in shapes if shape is not None)
+    return isinstance(size, int) and all(each in (size, size // 2) for each in angles)
 
 
 def _is_closed(last: Node, steps: Sequence[Node], users: Users) -> bool:

@@ -46,8 +46,9 @@ def _is_half(network: Network) -> bool:
     ONNX Runtime saves networks in f16 so: with conversions around all that it computes in f32.
     """
     heavy = [node.outputs[0].element_type for node in network.nodes() if is_heavy(type(node.op))]
-    given = {node.output.element_type for node in network.parameters}
-    floating = {kind for kind in given if kind.is_float}
+    around = [node.output for node in network.parameters]
+    around += [result.inputs[0] for result in network.results]
+    floating = {port.element_type for port in around if port.element_type.is_float}
     return any(kind in HALF for kind in heavy) or (bool(heavy and floating) and floating <= {*HALF})
 
 

@@ -7,6 +7,7 @@ calls between them take as long as all of it.
 from __future__ import annotations
 
 import struct
+from ctypes import c_void_p
 from functools import lru_cache
 
 import numpy as np
@@ -214,12 +215,13 @@ def select(
         told += best_told + keep_told
         function = function_of(_selecting(is_centered=is_centered))
         assert function is not None  # as there is one that ranks
-        status = function(told)
+        numbers = np.frombuffer(told + bytes(-len(told) % 8), np.int64).copy()  # it is written to
+        status = function(c_void_p(address_of(numbers)))
         if status == LACKS:
             continue
         if status:
             return None
-        found = int.from_bytes(told[8 * _FOUND : 8 * _FOUND + 8], "little")
+        found = int(numbers[_FOUND])
         return table[:found].copy(), scored[:found].copy()
     return None
 

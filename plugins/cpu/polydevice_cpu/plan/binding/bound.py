@@ -19,7 +19,7 @@ from polydevice_cpu.algorithms.by_machine.code import CodeCall
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.primitive import execution_error
 from polydevice_cpu.plan.binding.array_calls import compute_instead
-from polydevice_cpu.plan.binding.binder import Binder
+from polydevice_cpu.plan.binding.binder import BOUND_BYTES, Binder
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.giving_way import GivingWay
 from polydevice_cpu.plan.binding.places import Places
@@ -29,9 +29,6 @@ from polydevice_cpu.plan.plan import Plan
 from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step
 from polydevice_cpu.plan.tables.bound import BoundTable
 from polydevice_cpu.plan.tables.plan import TablePlan
-
-BOUND_BYTES = 6_000
-"""What binding takes for each step."""
 
 
 class BoundPlan:
@@ -69,7 +66,7 @@ class BoundPlan:
         parts = sum(len(step.primitives) for step in primitives)
         self.held_bytes = BOUND_BYTES * (len(steps) - len(primitives) + parts)
         self._of_steps = [] if self._table else [binder.bind(step) for step in steps]
-        self.held_bytes += binder.held_bytes
+        self.held_bytes += binder.held_bytes + (self._table.held_bytes if self._table else 0)
         self.tail_outputs = binder.tail_outputs
         self.computes_arrays = binder.computes_arrays
         counts = [step.primitive.threads for step in primitives]
@@ -260,8 +257,9 @@ class BoundPlan:
 
     def _run_marked(self) -> list[int]:
         now, check = time.perf_counter_ns, current_bounds().check
+        steps, calls = self.plan.steps, self._calls  # of a table they are made now
         marks = [now()]
-        for step, call in zip(self.plan.steps, self._calls, strict=True):
+        for step, call in zip(steps, calls, strict=True):
             check()
             if isinstance(step, PrimitiveStep):
                 self._set_threads(step.primitive.threads)

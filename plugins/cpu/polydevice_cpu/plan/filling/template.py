@@ -19,7 +19,7 @@ from polydevice_cpu.plan.tables.making import table_template
 from polydevice_cpu.plan.tables.template import Broken, TableTemplate
 
 MOST_TABLES = 4
-"""Classes of a template's sizes that get a table: to make one takes as long as some ten plans."""
+"""Classes of a template's sizes for which a table is tried: one takes as long as some ten plans."""
 
 MOST_LATE = 4
 """Steps of a plan that a table has no numbers of for its sizes alone, above which one is made."""
@@ -103,14 +103,19 @@ class PlanTemplate:
     def _with_steps(self, sizes: Sequence[int]) -> Plan | None:
         """The plan with all its steps, where there is a table for such sizes."""
         numbers = self._numbers(sizes)
-        return None if numbers is None else self._plan(sizes, numbers)
+        return None if numbers is None else self._step_by_step(sizes, numbers)
 
     def _plan(self, sizes: Sequence[int], numbers: list[Any]) -> Plan | None:
+        plan = self._step_by_step(sizes, numbers)
+        if plan is not None and not plan.is_final:
+            self._learn(sizes)
+        return plan
+
+    def _step_by_step(self, sizes: Sequence[int], numbers: list[Any]) -> Plan | None:
         plan, is_in_strips = self._filled(numbers, may_be_in_strips=True)
         if plan is not None and is_in_strips:
             plan.is_final = False
             plan.whole = partial(self._whole, sizes)
-            self._learn(sizes)
         return plan
 
     def _learn(self, sizes: Sequence[int]) -> None:

@@ -11,7 +11,7 @@ from polydevice.dtype import Array
 from polydevice.processor.machine_code import CALL, Calls, calls_at
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.plan.binding.array_calls import call_of, written
-from polydevice_cpu.plan.binding.binder import Binder
+from polydevice_cpu.plan.binding.binder import BOUND_BYTES, Binder
 from polydevice_cpu.plan.binding.stretches import Call
 from polydevice_cpu.plan.binding.strips import run_strips
 from polydevice_cpu.plan.step import Compute, PrimitiveStep
@@ -25,6 +25,7 @@ class BoundTable:
 
     Attributes:
         plan: what they are of.
+        held_bytes: estimate of what it takes, besides late steps.
         threads: with how many the primitives run, in order.
         late: those of steps that are no numbers, by number.
     """
@@ -45,6 +46,8 @@ class BoundTable:
             moving = binder.place_of(home.kind, home.number)
             moving.tables.append((words, places, plan.words[places]))
         self.late = {number: binder.bind(step) for number, step in plan.late.items()}
+        counted = sum(not isinstance(each, (Run, int)) for each in plan.order)
+        self.held_bytes = words.nbytes + BOUND_BYTES * counted
         self._others: dict[int, Call] = {}
         self._calls: list[tuple[Call, int]] = []
         for each in plan.order:

@@ -76,7 +76,8 @@ class TablePlan(Plan):
         self.new_results = frozenset(self.whole_outputs)
         self.result_bytes = sum(math.prod(shape) * dtype.itemsize for shape, dtype in results)
         primitives = [step for step in late.values() if isinstance(step, PrimitiveStep)]
-        self.held_bytes = self._held(len(primitives), len(late) - len(primitives)) + words.nbytes
+        counted = len(late) - len(primitives) + len(arrays) + len(strips)
+        self.held_bytes = self._held(len(primitives), counted) + words.nbytes
         self.arena_bytes = arena_bytes
         pieces = dict.fromkeys(piece for each in strips.values() for piece in each.strips.pieces)
         self._parts = [piece.primitive for piece in pieces]

@@ -88,7 +88,7 @@ class TableTemplate:
 
     def broken(self, choices: Sequence[int]) -> tuple[Broken, int]:
         """Return the ways of steps that these choices are about, and how many steps have no way."""
-        broken = frozenset(way for choice in choices for way in self._doubts[choice])
+        broken = frozenset(way for choice in choices for way in self._doubts.get(choice, ()))
         return broken, len(late_of(self._ordered(broken)))
 
     def plan(

@@ -179,7 +179,7 @@ class Growing:
         if not self._may_grow:
             return False
         link = self._link(given) if len(self._links) < MOST_LINKS else None
-        if link is None or self._held_bytes > LINKS_BYTES:
+        if link is None:
             self._may_grow = False
             return False
         self._links.append(link)
@@ -199,7 +199,8 @@ class Growing:
                     shapes[parameter] = before.results[result].shape
         plan = self._plan_of(tuple(shapes))
         read, whole = self._read, {*plan.whole_outputs}
-        if any(parameter in read and result not in whole for parameter, result in carried):
+        is_much = self._held_bytes + plan.held_bytes + plan.result_bytes > LINKS_BYTES
+        if is_much or any(name in read and result not in whole for name, result in carried):
             return None
         bound = BoundPlan(plan, self._context, self._workspace)
         results = [np.empty(*result) for result in plan.results]
