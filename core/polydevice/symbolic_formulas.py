@@ -28,7 +28,7 @@ class Formulas:
         """
         try:
             return self._made(sizes)  # type: ignore[no-any-return]
-        except (ArithmeticError, ValueError):  # computed of sizes that a guard excludes
+        except (ArithmeticError, ValueError, MemoryError):  # of sizes that a guard excludes
             return None
 
     def traced(self, trace: Trace, sizes: Sequence[Number]) -> list[Any] | None:

@@ -19,7 +19,7 @@ from polydevice_cpu.onednn.constants import Arg, DataType, Tag
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
 from polydevice_cpu.onednn.primitive import Argument, Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.filling.formulas import Formulas
-from polydevice_cpu.plan.filling.needs import Numbers
+from polydevice_cpu.plan.filling.needs import Known, Numbers
 from polydevice_cpu.plan.filling.parts import is_alike
 from polydevice_cpu.plan.filling.recipe import Packing, Recipe, StepForm, StorageForm, ValueForm
 from polydevice_cpu.plan.filling.strips import StripCut
@@ -69,6 +69,7 @@ class Filled:
         may_be_in_strips: bool,
         kept: Mapping[int, Storage] | None = None,
         placed: Mapping[int, int] | None = None,
+        known: Known | None = None,
     ) -> None:
         """Fill in nothing yet.
 
@@ -82,9 +83,11 @@ class Filled:
                 often.
             kept: storages that are there, by number.
             placed: places in the arena of those that have one already.
+            known: primitives that are there; those of the template's latest plans if not given.
         """
         self._numbers = numbers
         self._found = found
+        self._known = found.known if known is None else known
         self._recipe = recipe
         self._places = found.places
         self._packing = packing
@@ -267,7 +270,7 @@ class Filled:
         place = self._places[id(given)]
         made = self._primitives.get(place)
         if made is None:
-            known, numbers = self._found.known, self._numbers
+            known, numbers = self._known, self._numbers
             if place in self._alike_everywhere:  # of which none is known that could be in strips
                 made = self._in_strips(given, place) or known.get(given, numbers)
             else:

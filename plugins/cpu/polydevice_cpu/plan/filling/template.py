@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from polydevice.locks import Lock
 from polydevice.runtime.templates import Fit
 from polydevice.symbolic_trace import Trace
 from polydevice_cpu.onednn import openmp
@@ -39,7 +40,8 @@ class PlanTemplate:
 
     What is filled in so for several sizes becomes a `TableTemplate`, which does it at once.
 
-    Requests fill in one at a time (`PlanCache`), but a plan that has run often is filled in for its
+    Requests fill in one at a time (`PlanCache`), and who asks a table for its steps waits for its
+    turn as well; but a plan that has run often is filled in for its
     own sizes by a thread beside: what is kept from one to the next is written once, whole.
     """
 
@@ -57,6 +59,7 @@ class PlanTemplate:
         self._found = found
         self._formulas = trace.formulas(found.wanted)
         found.wanted.clear()
+        self._turn = Lock()
         self._tables: list[TableTemplate] = []
         self._tried = self._filled_in = 0
 
@@ -83,9 +86,15 @@ class PlanTemplate:
     ) -> Plan | None:
         before = openmp.thread_count()
         try:
-            plan = table.plan(
-                *(found, broken, partial(self._numbers, sizes), partial(self._with_steps, sizes))
-            )
+            with self._turn:
+                plan = table.plan(
+                    *(
+                        found,
+                        broken,
+                        partial(self._numbers, sizes),
+                        partial(self._with_steps, sizes),
+                    )
+                )
         finally:
             openmp.functions()[1](before)
         if plan is None:
@@ -112,7 +121,8 @@ class PlanTemplate:
         return plan
 
     def _step_by_step(self, sizes: Sequence[int], numbers: list[Any]) -> Plan | None:
-        plan, is_in_strips = self._filled(numbers, may_be_in_strips=True)
+        with self._turn:
+            plan, is_in_strips = self._filled(numbers, may_be_in_strips=True)
         if plan is not None and is_in_strips:
             plan.is_final = False
             plan.whole = partial(self._whole, sizes)

@@ -29,6 +29,7 @@ from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor, SymbolicDes
 from polydevice_cpu.onednn.engine import ALIGNMENT_BYTES
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.filling.filled import Filled, UnfitError, may_be_kept
+from polydevice_cpu.plan.filling.needs import Known
 from polydevice_cpu.plan.filling.parts import LEAST
 from polydevice_cpu.plan.filling.recipe import StepForm, ValueForm
 from polydevice_cpu.plan.plan import PlanParts
@@ -290,6 +291,8 @@ class Making:
         if compute is None:
             return None
         values = [self._filled.value(each) for each in (*form.inputs, *form.outputs)]
+        if isinstance(compute, ByMachine) and compute.code(values) is not None:
+            return None  # whose bits may be others
         found = [(self._view(value), value.dtype) for value in values]
         homes = [(home, dtype) for (home, _), dtype in found]
         array = ArrayForm(number, len(self.arrays), given, homes, len(form.inputs))
@@ -449,7 +452,9 @@ class Making:
         seen = _Recorded(numbers)
         try:
             with ahead() as codes:
-                filled = Filled(seen, *self._contents, codes, may_be_in_strips=True)
+                found = self._contents[0]
+                anew = Known(found.places, found.varying)  # of what is there nothing is asked
+                filled = Filled(seen, *self._contents, codes, may_be_in_strips=True, known=anew)
                 for number in self.late:
                     filled.step(self._recipe.steps[number])
         except UnfitError:

@@ -25,7 +25,7 @@ from polydevice_cpu.plan.filling.needs import Numbers
 from polydevice_cpu.plan.filling.recipe import Packing, Recipe
 from polydevice_cpu.plan.filling.strips import StripCut
 from polydevice_cpu.plan.plan import Plan, PlanParts
-from polydevice_cpu.plan.step import Strips
+from polydevice_cpu.plan.step import Step, Strips
 from polydevice_cpu.plan.tables.form import Order, StripForm, TableForm, Way, late_of
 from polydevice_cpu.plan.tables.plan import BoundStrips, TablePlan
 from polydevice_cpu.plan.value import Kind, Storage
@@ -122,27 +122,13 @@ class TableTemplate:
         late = late_of(order)
         is_known = late == self._late
         sizes: Numbers = dict(zip(self._places, known, strict=True)) if is_known else numbers()
-        steps, is_for_now, is_compiled = {}, self._is_for_now, True
-        if late and sizes is not None:
-            placed = dict(zip(self._storages, offsets, strict=True))
-            try:
-                with ahead() as codes:
-                    filled = Filled(
-                        sizes,
-                        *self._contents,
-                        codes,
-                        may_be_in_strips=True,
-                        kept=kept,
-                        placed=placed,
-                    )
-                    recipe = self._contents[1]
-                    steps = {number: filled.step(recipe.steps[number]) for number in late}
-            except (KeyError, UnfitError):  # they need other sizes, or oneDNN answers otherwise
-                return None
-            is_for_now |= filled.is_for_now
-            is_compiled = codes.is_done
-        elif late:
+        placed = dict(zip(self._storages, offsets, strict=True))
+        made_late = self._made_late(late, sizes, kept, placed)
+        if made_late is None and is_known:  # they are made otherwise, of other sizes
+            made_late = self._made_late(late, numbers(), kept, placed)
+        if made_late is None:
             return None
+        steps, is_for_now, is_compiled = made_late
         dtypes = [value.dtype for value in self._parts.outputs if value is not None]
         parts = PlanParts(
             *([], [], partial(described, self._parts.inputs(), inputs)),
@@ -153,8 +139,38 @@ class TableTemplate:
             *(parts, form, order, words, arrays, in_strips, steps, kept),
             *(results, arena_bytes, again),
         )
-        made.is_compiled, made.is_final = is_compiled, not is_for_now
+        made.is_compiled = is_compiled
+        made.is_final = not (is_for_now or self._is_for_now)
         return made
+
+    def _made_late(
+        self,
+        late: Sequence[int],
+        sizes: Numbers,
+        kept: Mapping[int, Storage],
+        placed: Mapping[int, int],
+    ) -> tuple[dict[int, Step], bool, bool] | None:
+        """Steps that are no numbers, whether one is for now, and whether all code is there.
+
+        None where sizes are lacking, or oneDNN answers otherwise.
+        """
+        if not late:
+            return {}, False, True
+        if sizes is None:
+            return None
+        recipe = self._contents[1]
+        try:
+            with ahead() as codes:
+                filled = Filled(
+                    *(sizes, *self._contents, codes),
+                    may_be_in_strips=True,
+                    kept=kept,
+                    placed=placed,
+                )
+                steps = {number: filled.step(recipe.steps[number]) for number in late}
+        except (KeyError, UnfitError):
+            return None
+        return steps, filled.is_for_now, codes.is_done
 
     def _ordered(self, broken: Broken) -> Order:
         known = self._orders.get(broken)
