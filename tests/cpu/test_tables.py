@@ -227,6 +227,31 @@ def is_table(executable, request, x):
     return isinstance(executable.latest_plan(), TablePlan)
 
 
+@pytest.mark.parametrize("axes", [[3], [1, 2, 3]], ids=str)
+def test_what_is_no_formula_has_its_own_code_as_in_settled_plans(core, axes, monkeypatch):
+    """A mean over a size that is open divides by it, of which code is told a float."""
+    monkeypatch.setattr(settling, "RUNS", 3)
+    nodes = [
+        ("ReduceMean", ["x", "axes"], ["m"], {}),
+        ("Sub", ["x", "m"], ["s"], {}),
+        ("Conv", ["s", "w"], ["y"], {"kernel_shape": [1, 1]}),
+    ]
+    weights = {"w": image(3, 8, 3, 1, 1), "axes": np.array(axes)}
+    model = models.build(nodes, {"x": ["n", 3, "h", "w_"]}, ["y"], weights, opset=20)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    request = executable.create_infer_request()
+    drawn, tables = np.random.default_rng(0), 0
+    for number in range(30):
+        x = image(number, int(drawn.integers(1, 4)), 3, *map(int, drawn.integers(1, 20, 2)))
+        got = request.infer({"x": x})["y"].copy()
+        tables += isinstance(executable.latest_plan(), TablePlan)
+        for _ in range(3):
+            np.testing.assert_array_equal(request.infer({"x": x})["y"], got)
+        wait_for_settling()
+        np.testing.assert_array_equal(request.infer({"x": x})["y"], got)
+    assert tables > 6
+
+
 @pytest.mark.parametrize("name", NETWORKS)
 def test_inputs_and_outputs_of_the_user(core, name):
     """Blobs of the user's own are read and written, whichever arrays they are."""
