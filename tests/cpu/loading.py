@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -51,3 +52,9 @@ def wait_for_settling():
     for thread in threading.enumerate():
         if thread.name == "polydevice-cpu-settling":
             thread.join()
+
+
+def at_once(work, threads):
+    """Call `work` with 0, 1… in threads of their own; raise what the first of them raises."""
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(work, range(threads)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import threading
 
 import numpy as np
 import pytest
@@ -27,7 +26,7 @@ from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.filling.by_machine import matrices as by_machine
 from polydevice_cpu.plan.step import MACHINE_CODE, CodeStep
 from tests.cpu import models
-from tests.cpu.loading import image, load, wait_for_settling
+from tests.cpu.loading import at_once, image, load, wait_for_settling
 from tests.cpu.machine_code import with_avx512
 from tests.guard_pages import SIDES, guarded
 
@@ -332,23 +331,14 @@ def test_answers_stay_the_same_to_the_bit_when_a_plan_is_settled(core, monkeypat
 def test_requests_with_other_shapes_at_once(core):
     model = attention()
     executable = load(core, model, CPU_THREADS_NUM="1", CPU_THROUGHPUT_STREAMS="2")
-    failed = []
 
     def work(thread):
         request = executable.create_infer_request()
         for number in range(12):
             inputs = given(number, False, 1 + thread, 16 + 7 * ((number + thread) % 9))
-            try:
-                assert_right(model, inputs, request.infer(inputs)["y"])
-            except AssertionError as error:
-                failed.append(error)
+            assert_right(model, inputs, request.infer(inputs)["y"])
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failed
+    at_once(work, 3)
 
 
 @pytest.mark.parametrize("few", [0, by_machine.FEW_PRODUCTS])

@@ -18,7 +18,7 @@ from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.building.looks import reshaped_strides
 from polydevice_cpu.plan.filling.captured import serves_all_sizes
-from polydevice_cpu.plan.filling.formulas import Formulas
+from polydevice_cpu.plan.filling.plan_sizes import PlanSizes
 from polydevice_cpu.plan.plan import PlanParts
 from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep
 from polydevice_cpu.proof.ledger import Ledger
@@ -301,7 +301,7 @@ def test_a_step_that_has_caught_sizes_is_for_them_alone():
         size = trace.input(3)
         step = ArrayStep("a", "Pad", lambda _: lambda x: (x[:size],), [], [])
         with pytest.raises(UntraceableError, match="Pad 'a'"):
-            Formulas().visit(PlanParts([step], [], list, {}, {}))
+            PlanSizes().visit(PlanParts([step], [], list, {}, {}))
 
 
 def test_numbers_computed_from_sizes_are_those_of_each_shape(core):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import onnxruntime
 import pytest
@@ -13,7 +11,7 @@ from polydevice.errors import InferTimeoutError
 from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.binding.loops import growing as module
 from polydevice_cpu.plan.binding.loops.growing import MOST_LINKS, Growing
-from tests.cpu.loading import load, wait_for_settling
+from tests.cpu.loading import at_once, load, wait_for_settling
 
 F, WHOLE, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
@@ -201,22 +199,13 @@ def test_plans_that_are_replaced(core, ran, monkeypatch):
 def test_requests_at_once(core):
     made = search()
     executable = load(core, made, CPU_THREADS_NUM=1, CPU_THROUGHPUT_STREAMS=2)
-    failed = []
 
     def work(thread):
         request = executable.create_infer_request()
         for seed in range(15):
-            try:
-                assert_right(made, request, given(seed, 5 + seed % 3, rows=1 + thread))
-            except AssertionError as error:
-                failed.append(error)
+            assert_right(made, request, given(seed, 5 + seed % 3, rows=1 + thread))
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failed
+    at_once(work, 3)
 
 
 def test_results_stay(core):

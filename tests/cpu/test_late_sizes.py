@@ -13,7 +13,7 @@ from polydevice.errors import BlobError, DeviceMemoryError
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.compiled import CompiledNetwork
-from tests.cpu.loading import load
+from tests.cpu.loading import at_once, load
 
 F, WHOLE, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
@@ -120,11 +120,7 @@ def test_requests_at_once(core):
             if not np.array_equal(request.infer(feed)["rows"], feed["x"][feed["mask"]]):
                 failures.append(feed)
 
-    threads = [threading.Thread(target=infer, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(infer, 4)
     assert not failures
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import pytest
 
@@ -11,7 +9,7 @@ from polydevice.errors import InferenceError, ShapeError
 from polydevice_cpu.plan.array_steps import repeating
 from polydevice_cpu.plan.array_steps.repeating import OFTEN
 from polydevice_cpu.plan.compiled import RequestPlans
-from tests.cpu.loading import load
+from tests.cpu.loading import at_once, load
 from tests.cpu.models import answer, build
 
 F = np.float32
@@ -113,22 +111,14 @@ def test_what_is_wrong_is_said_alike(core):
 
 def test_requests_at_once(core):
     made = model()
-    executable, failed = load(core, made), []
+    executable = load(core, made)
 
     def work(thread):
         request = executable.create_infer_request()
         for seed in range(30):
-            try:
-                assert_right(made, request, given(seed, 9 + thread, 2 + seed % 2))
-            except AssertionError as error:
-                failed.append(error)
+            assert_right(made, request, given(seed, 9 + thread, 2 + seed % 2))
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failed
+    at_once(work, 3)
 
 
 def test_counts_are_of_one_request(core, planned):

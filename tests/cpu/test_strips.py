@@ -12,7 +12,7 @@ from polydevice_cpu.algorithms.by_machine.code import has_avx512
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.binding import strips as calls
-from polydevice_cpu.plan.filling import formulas
+from polydevice_cpu.plan.filling import plan_sizes
 from polydevice_cpu.plan.filling.by_machine import positions as at_positions
 from polydevice_cpu.plan.filling.parts import LEAST, REPEATED, pieces
 from polydevice_cpu.plan.filling.with_numpy import pairs
@@ -202,7 +202,7 @@ def test_answers_stay_the_same_to_the_bit_when_a_plan_is_settled(core, monkeypat
 def test_other_layers_in_strips(core, monkeypatch, model, before, then, threads):
     monkeypatch.setattr(settling, "RUNS", 3)
     monkeypatch.setattr(pairs, "MOST_NS", 0.0)  # NumPy would compute them
-    monkeypatch.setattr(formulas, "product_by_machine", lambda _: None)
+    monkeypatch.setattr(plan_sizes, "product_by_machine", lambda _: None)
     executable = load(core, model, CPU_THREADS_NUM=threads)
     request, kinds = executable.create_infer_request(), set()
     for shape in before:

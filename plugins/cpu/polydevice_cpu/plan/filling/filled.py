@@ -18,9 +18,9 @@ from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg, DataType, Tag
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
 from polydevice_cpu.onednn.primitive import Argument, Primitive, SymbolicPrimitive
-from polydevice_cpu.plan.filling.formulas import Formulas
 from polydevice_cpu.plan.filling.needs import Known, Numbers
 from polydevice_cpu.plan.filling.parts import is_alike
+from polydevice_cpu.plan.filling.plan_sizes import PlanSizes
 from polydevice_cpu.plan.filling.recipe import Packing, Recipe, StepForm, StorageForm, ValueForm
 from polydevice_cpu.plan.filling.strips import StripCut
 from polydevice_cpu.plan.filling.with_numpy.means import is_a_mean, mean
@@ -61,7 +61,7 @@ class Filled:
     def __init__(
         self,
         numbers: Numbers,
-        found: Formulas,
+        found: PlanSizes,
         recipe: Recipe,
         packing: Packing,
         codes: Ahead,

@@ -13,7 +13,7 @@ from polydevice.symbolic_trace import Trace
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.ahead import ahead
 from polydevice_cpu.plan.filling.filled import Filled, UnfitError
-from polydevice_cpu.plan.filling.formulas import Formulas
+from polydevice_cpu.plan.filling.plan_sizes import PlanSizes
 from polydevice_cpu.plan.filling.recipe import Packing, Recipe
 from polydevice_cpu.plan.plan import Plan, PlanParts
 from polydevice_cpu.plan.tables.making import table_template
@@ -41,8 +41,8 @@ class PlanTemplate:
     What is filled in so for several sizes becomes a `TableTemplate`, which does it at once.
 
     Requests fill in one at a time (`PlanCache`), and who asks a table for its steps waits for its
-    turn as well; but a plan that has run often is filled in for its
-    own sizes by a thread beside: what is kept from one to the next is written once, whole.
+    turn as well; but a plan that has run often is filled in for its own sizes by a thread beside:
+    what is kept from one to the next is written once, whole.
     """
 
     def __init__(self, parts: PlanParts, trace: Trace, packing: Packing) -> None:
@@ -51,7 +51,7 @@ class PlanTemplate:
         Raises:
             UntraceableError: a step is for these sizes alone.
         """
-        found = Formulas()
+        found = PlanSizes()
         found.visit(parts)
         self._parts = parts
         self._recipe = Recipe(parts, found.places, found.fixed)
@@ -87,14 +87,8 @@ class PlanTemplate:
         before = openmp.thread_count()
         try:
             with self._turn:
-                plan = table.plan(
-                    *(
-                        found,
-                        broken,
-                        partial(self._numbers, sizes),
-                        partial(self._with_steps, sizes),
-                    )
-                )
+                numbers, again = partial(self._numbers, sizes), partial(self._with_steps, sizes)
+                plan = table.plan(found, broken, numbers, again)
         finally:
             openmp.functions()[1](before)
         if plan is None:

@@ -16,7 +16,7 @@ from polydevice_cpu.plan.binding.stretches import Call
 from polydevice_cpu.plan.binding.strips import run_strips
 from polydevice_cpu.plan.step import Compute, PrimitiveStep
 from polydevice_cpu.plan.tables.form import ARENA, TABLE, ArrayForm, Home, Run, StripForm
-from polydevice_cpu.plan.tables.plan import BoundStrips, TablePlan, View
+from polydevice_cpu.plan.tables.plan import FilledStrips, TablePlan, View
 from polydevice_cpu.plan.value import Kind
 
 
@@ -112,7 +112,7 @@ class BoundTable:
         assert form.given is not None
         return call_of(form.given, form.given.start(binder.context), *sides, stay=stay)
 
-    def _strips(self, binder: Binder, form: StripForm, found: BoundStrips) -> Call:
+    def _strips(self, binder: Binder, form: StripForm, found: FilledStrips) -> Call:
         strips, offsets, whole, constants = found
         cut = strips.pieces[0].layouts
         known = [x for at, value in constants.items() for x in (at, value.constant_memory.handle)]

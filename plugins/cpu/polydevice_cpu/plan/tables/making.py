@@ -83,9 +83,7 @@ def table_template(
         )
         return None
     found = formulas(sizes)
-    if found is None or len(making.calls) + len(making.arrays) + len(making.strips) < len(
-        making.late
-    ):
+    if found is None or 2 * len(making.late) > len(contents[1].steps):
         return None
     return making.template(parts, found[0])
 
@@ -268,11 +266,7 @@ class Making:
         if compute is None:
             return None
         target = values.pop(Arg.DST)
-        found = [(self._view(value), value.dtype) for value in (*values.values(), target)]
-        homes = [(home, dtype) for (home, _), dtype in found]
-        views = tuple(view for (_, view), _ in found)
-        array = ArrayForm(number, len(self.arrays), None, homes, len(values))
-        return partial(self._add_array, array, (compute, views))
+        return self._arrays(number, None, compute, list(values.values()), [target])
 
     def _by_own_code(self, number: int, form: StepForm, given: ArrayStep) -> _Adding | None:
         """The same of a step whose own function is machine code."""
@@ -290,13 +284,26 @@ class Making:
         compute = None if given.draws else given.start(_NO_CONTEXT)
         if compute is None:
             return None
-        values = [self._filled.value(each) for each in (*form.inputs, *form.outputs)]
-        if isinstance(compute, ByMachine) and compute.code(values) is not None:
+        read, written = (
+            [self._filled.value(each) for each in side] for side in (form.inputs, form.outputs)
+        )
+        if isinstance(compute, ByMachine) and compute.code([*read, *written]) is not None:
             return None  # whose bits may be others
-        found = [(self._view(value), value.dtype) for value in values]
+        return self._arrays(number, given, None, read, written)
+
+    def _arrays(
+        self,
+        number: int,
+        given: ArrayStep | None,
+        compute: Compute | None,
+        read: Sequence[Value],
+        written: Sequence[Value],
+    ) -> _Adding:
+        """What adds a step on arrays, of which one of both tells what computes it."""
+        found = [(self._view(value), value.dtype) for value in (*read, *written)]
         homes = [(home, dtype) for (home, _), dtype in found]
-        array = ArrayForm(number, len(self.arrays), given, homes, len(form.inputs))
-        return partial(self._add_array, array, (None, tuple(view for (_, view), _ in found)))
+        array = ArrayForm(number, len(self.arrays), given, homes, len(read))
+        return partial(self._add_array, array, (compute, tuple(view for (_, view), _ in found)))
 
     def _in_strips(self, number: int, form: StepForm, given: PrimitiveStep) -> _Adding | None:
         """The same of a step in strips."""

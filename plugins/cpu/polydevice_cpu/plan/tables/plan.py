@@ -18,7 +18,7 @@ from polydevice_cpu.plan.tables.form import Order, TableForm
 from polydevice_cpu.plan.value import Kind, Storage, Value
 
 
-class BoundStrips(NamedTuple):
+class FilledStrips(NamedTuple):
     """A step in strips.
 
     Attributes:
@@ -58,7 +58,7 @@ class TablePlan(Plan):
         order: Order,
         words: npt.NDArray[np.int64],
         arrays: Sequence[tuple[Compute | None, Sequence[View]]],
-        strips: Mapping[int, BoundStrips],
+        strips: Mapping[int, FilledStrips],
         late: Mapping[int, Step],
         kept: Mapping[int, Storage],
         results: list[tuple[tuple[int, ...], np.dtype[Any]]],
@@ -80,10 +80,10 @@ class TablePlan(Plan):
         self.held_bytes = self._held(len(primitives), counted) + words.nbytes
         self.arena_bytes = arena_bytes
         pieces = dict.fromkeys(piece for each in strips.values() for piece in each.strips.pieces)
-        self._parts = [piece.primitive for piece in pieces]
+        self._primitives = [piece.primitive for piece in pieces]
         own = [step.scratchpad_bytes for step in primitives]
         self.scratchpad_bytes = max(
-            [*own, *(part.scratchpad_bytes for part in self._parts)], default=0
+            [*own, *(part.scratchpad_bytes for part in self._primitives)], default=0
         )
 
     @cached_property
@@ -120,6 +120,6 @@ class TablePlan(Plan):
             if isinstance(step, PrimitiveStep):
                 for primitive in step.primitives:
                     primitive.compile()
-        for primitive in self._parts:
+        for primitive in self._primitives:
             primitive.compile()
         self.is_compiled = True

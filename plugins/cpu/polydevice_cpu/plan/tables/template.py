@@ -20,14 +20,14 @@ from polydevice_cpu.onednn.ahead import ahead
 from polydevice_cpu.onednn.constants import DataType
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.plan.filling.filled import Filled, UnfitError, described
-from polydevice_cpu.plan.filling.formulas import Formulas as Found
 from polydevice_cpu.plan.filling.needs import Numbers
+from polydevice_cpu.plan.filling.plan_sizes import PlanSizes
 from polydevice_cpu.plan.filling.recipe import Packing, Recipe
 from polydevice_cpu.plan.filling.strips import StripCut
 from polydevice_cpu.plan.plan import Plan, PlanParts
 from polydevice_cpu.plan.step import Step, Strips
 from polydevice_cpu.plan.tables.form import Order, StripForm, TableForm, Way, late_of
-from polydevice_cpu.plan.tables.plan import BoundStrips, TablePlan
+from polydevice_cpu.plan.tables.plan import FilledStrips, TablePlan
 from polydevice_cpu.plan.value import Kind, Storage
 
 Shape = tuple[int, ...]
@@ -38,7 +38,7 @@ Broken = frozenset[tuple[int, Way]]
 _Seen = tuple[int, Shape, Shape]
 """Offset, shape and strides of a value."""
 
-Contents = tuple[Found, Recipe, Packing]
+Contents = tuple[PlanSizes, Recipe, Packing]
 """What a template's plans consist of."""
 
 
@@ -121,7 +121,7 @@ class TableTemplate:
             order = self._ordered(broken.union((number, Way.STRIPS) for number in lacking))
         late = late_of(order)
         is_known = late == self._late
-        sizes: Numbers = dict(zip(self._places, known, strict=True)) if is_known else numbers()
+        sizes = _Some(zip(self._places, known, strict=True)) if is_known else numbers()
         placed = dict(zip(self._storages, offsets, strict=True))
         made_late = self._made_late(late, sizes, kept, placed)
         if made_late is None and is_known:  # they are made otherwise, of other sizes
@@ -168,7 +168,7 @@ class TableTemplate:
                     placed=placed,
                 )
                 steps = {number: filled.step(recipe.steps[number]) for number in late}
-        except (KeyError, UnfitError):
+        except UnfitError:
             return None
         return steps, filled.is_for_now, codes.is_done
 
@@ -182,7 +182,7 @@ class TableTemplate:
 
     def _in_strips(
         self, order: Order, found: Mapping[int, tuple[int, int, Sequence[_Seen]]]
-    ) -> tuple[dict[int, BoundStrips], list[int]]:
+    ) -> tuple[dict[int, FilledStrips], list[int]]:
         """The steps in strips, and numbers of those of which some primitive is not there yet."""
         cutter, recipe, packing = self._contents[0].strips, *self._contents[1:]
         made, lacking = {}, []
@@ -212,8 +212,15 @@ class TableTemplate:
                 layout = strips.pieces[0].weights
                 assert layout is not None
                 constants = {**constants, index: recipe.packed(value, layout, packing)}
-            made[form.step] = BoundStrips(strips, offsets, whole, constants)
+            made[form.step] = FilledStrips(strips, offsets, whole, constants)
         return made, lacking
+
+
+class _Some(dict[int, Any]):
+    """Some of all sizes, by their places."""
+
+    def __missing__(self, place: int) -> Any:
+        raise UnfitError  # what was decided otherwise needs another one
 
 
 def _words(numbers: list[int]) -> npt.NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""Formulas: what a plan that was made with symbolic sizes needs of other sizes."""
+"""PlanSizes: what a plan that was made with symbolic sizes needs of other sizes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from polydevice_cpu.plan.value import Kind, Storage, UnpackedValue, Value
 from polydevice_cpu.proof.claim import NotedClaim
 
 
-class Formulas:
+class PlanSizes:
     """Collects the sizes that things of a plan are made with.
 
     Attributes:
