@@ -137,6 +137,10 @@ class Plan:
         """One value per result of the network, dense; None where a tail computes it."""
         return self._outputs
 
+    def step(self, number: int) -> Step:
+        """Return a step by its number."""
+        return self.steps[number]
+
     @property
     def step_count(self) -> int:
         """How many steps there are."""

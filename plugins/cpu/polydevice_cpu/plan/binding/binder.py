@@ -33,9 +33,6 @@ from polydevice_cpu.plan.step import (
 )
 from polydevice_cpu.plan.value import Kind, Storage, Value
 
-BOUND_BYTES = 6_000
-"""What binding takes for each step."""
-
 
 class Binder:
     """Binds the steps of one plan; inputs and outputs may move afterwards.

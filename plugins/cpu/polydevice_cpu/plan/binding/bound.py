@@ -19,16 +19,20 @@ from polydevice_cpu.algorithms.by_machine.code import CodeCall
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.primitive import execution_error
 from polydevice_cpu.plan.binding.array_calls import compute_instead
-from polydevice_cpu.plan.binding.binder import BOUND_BYTES, Binder
+from polydevice_cpu.plan.binding.binder import Binder
+from polydevice_cpu.plan.binding.bound_step import SEVERAL, BoundStep
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.giving_way import GivingWay
 from polydevice_cpu.plan.binding.places import Places
 from polydevice_cpu.plan.binding.stretches import Call, Together, is_recorded, stretches
 from polydevice_cpu.plan.binding.workspace import Workspace
 from polydevice_cpu.plan.plan import Plan
-from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step
+from polydevice_cpu.plan.step import ArrayStep, Step
 from polydevice_cpu.plan.tables.bound import BoundTable
 from polydevice_cpu.plan.tables.plan import TablePlan
+
+BOUND_BYTES = 6_000
+"""What binding takes for each step."""
 
 
 class BoundPlan:
@@ -61,22 +65,18 @@ class BoundPlan:
         self._context = context
         self._binder = binder = self._binds(plan, context, workspace)
         self._table = self._table_of(plan)
-        steps = plan.steps if self._table is None else list(self._table.plan.late.values())
-        primitives = [step for step in steps if isinstance(step, PrimitiveStep)]
-        parts = sum(len(step.primitives) for step in primitives)
-        self.held_bytes = BOUND_BYTES * (len(steps) - len(primitives) + parts)
-        self._of_steps = [] if self._table else [binder.bind(step) for step in steps]
-        self.held_bytes += binder.held_bytes + (self._table.held_bytes if self._table else 0)
+        self._order = self._bound_steps() if self._table is None else self._table.order
+        self._steps = self._order if self._table is None else []
+        parts = sum(max(len(each.primitives), 1) for each in self._order)
+        self.held_bytes = BOUND_BYTES * parts + binder.held_bytes
+        if self._table is not None:
+            self.held_bytes += self._table.words_bytes
         self.tail_outputs = binder.tail_outputs
         self.computes_arrays = binder.computes_arrays
-        counts = [step.primitive.threads for step in primitives]
-        shared = [call.code.threads for call in self._of_steps if isinstance(call, CodeCall)]
-        if self._table is not None:
-            counts += self._table.threads
-            shared.append(self._table.plan.form.threads)
+        counts = [each.threads for each in self._order if each.threads]
         # NumPy's steps may multiply with oneDNN's code, too.
         self._first_threads = counts[0] if counts else context.compiled.settings.threads
-        self._most_threads = max((*counts, *shared), default=1)
+        self._most_threads = max((*counts, *(each.shared for each in self._order)), default=1)
         self._changes_threads = len(set(counts)) > 1
         self._stretches: list[list[Call]] | None = None
         self._without: AbstractSet[int] = frozenset()
@@ -101,6 +101,18 @@ class BoundPlan:
     def _table_of(self, plan: Plan) -> BoundTable | None:
         """The table of a plan that is one."""
         return BoundTable(plan, self._binder) if isinstance(plan, TablePlan) else None
+
+    def _bound_steps(self) -> list[BoundStep]:
+        bind = self._binder.bind
+        return [
+            BoundStep.of(number, step, bind(step)) for number, step in enumerate(self.plan.steps)
+        ]
+
+    def _each(self) -> list[BoundStep]:
+        """All steps one by one."""
+        if not self._steps and self._table is not None:
+            self._steps = self._table.each()
+        return self._steps
 
     def _bind_alone(
         self, make: Callable[[], Plan | None], workspace: Workspace
@@ -173,7 +185,7 @@ class BoundPlan:
             with openmp.threads(self._first_threads):
                 self._run_once()
         without = without | self.plan.once
-        calls = [call for number, call in enumerate(self._calls) if number not in without]
+        calls = [each.call for each in self._each() if each.number not in without]
         return calls if all(map(is_recorded, calls)) else None
 
     def _run(self) -> None:
@@ -187,47 +199,33 @@ class BoundPlan:
             self.plan.compile()
             self._is_compiled = True
 
-    @property
-    def _calls(self) -> list[Call]:
-        """The call of each step."""
-        if not self._of_steps and self._table is not None:
-            self._of_steps = self._table.of_steps()
-        return self._of_steps
-
     def _run_first(self) -> None:
         """Run each step as soon as its code is there."""
-        if self._table is not None:
-            self._compile()
-            self._run_all(current_bounds().check)
-            return
         check, threads = current_bounds().check, self._first_threads
         lacks_code = not self.plan.is_compiled
-        for step, call in zip(self.plan.steps, self._calls, strict=True):
+        for each in self._order:
             check()
-            if isinstance(step, PrimitiveStep):
-                for primitive in step.primitives if lacks_code else ():
-                    if not primitive.is_compiled:
-                        primitive.compile()
-                if step.primitive.threads != threads:
-                    threads = step.primitive.threads
-                    self._set_threads(threads)
-            status = call()
+            for primitive in each.primitives if lacks_code else ():
+                if not primitive.is_compiled:
+                    primitive.compile()
+            if each.threads and each.threads != threads:
+                threads = each.threads
+                self._set_threads(threads)
+            status = each.call()
             if status:
-                self.go_on(call, status)
+                self.go_on(each.call, status)
         self._is_compiled, self._lacks = True, frozenset()
 
     def _run_once(self) -> None:
         """Run what depends on sizes alone, where all code was there before the first run."""
-        for number in sorted(self._lacks):
-            if self._table is None:
-                step, call = self.plan.steps[number], self._calls[number]
-            else:
-                step, call = self._table.plan.late[number], self._table.late[number]
-            if isinstance(step, PrimitiveStep):
-                self._set_threads(step.primitive.threads)
-            status = call()
+        for each in self._order:
+            if each.number not in self._lacks:
+                continue
+            if each.threads:
+                self._set_threads(each.threads)
+            status = each.call()
             if status:
-                self.go_on(call, status)
+                self.go_on(each.call, status)
         self._set_threads(self._first_threads)
         self._lacks = frozenset()
 
@@ -257,31 +255,29 @@ class BoundPlan:
 
     def _run_marked(self) -> list[int]:
         now, check = time.perf_counter_ns, current_bounds().check
-        steps, calls = self.plan.steps, self._calls  # of a table they are made now
+        steps = self._each()  # of a table they are made now
         marks = [now()]
-        for step, call in zip(steps, calls, strict=True):
+        for each in steps:
             check()
-            if isinstance(step, PrimitiveStep):
-                self._set_threads(step.primitive.threads)
-            status = call()
+            if each.threads:
+                self._set_threads(each.threads)
+            status = each.call()
             marks.append(now())
             if status:
-                self.go_on(call, status)
+                self.go_on(each.call, status)
         return marks
 
     def _in_stretches(self) -> list[list[Call]]:
         """The calls, and between them those that change the number of threads."""
-        if self._table is not None and not self._without:
-            return stretches(self._table.calls_of(self._first_threads, self._set_threads))
         run: list[Call] = []
-        threads = self._first_threads
-        for number, (step, call) in enumerate(zip(self.plan.steps, self._calls, strict=True)):
-            if number in self._without or number in self.plan.once:
+        threads, without = self._first_threads, self._without | self.plan.once
+        for each in self._each() if self._without else self._order:
+            if each.number in without:
                 continue
-            if isinstance(step, PrimitiveStep) and step.primitive.threads != threads:
-                threads = step.primitive.threads
+            if each.threads and each.threads != threads:
+                threads = each.threads
                 run.append(partial(self._set_threads, threads))
-            run.append(call)
+            run.append(each.call)
         return stretches(run)
 
     def go_on(self, call: Call, status: int) -> None:
@@ -305,10 +301,9 @@ class BoundPlan:
 
     def _step_of(self, call: Call) -> Step | None:
         """The step that a call is of; None for several."""
-        if self._table is None:
-            return self.plan.steps[self._calls.index(call)]
-        late = [number for number, each in self._table.late.items() if each is call]
-        return self._table.plan.late[late[0]] if late else None
+        numbers = (each.number for each in self._order if each.call is call)
+        number = next(numbers, SEVERAL)
+        return None if number == SEVERAL else self.plan.step(number)
 
     # -- inputs and outputs -------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -11,29 +11,29 @@ from polydevice.dtype import Array
 from polydevice.processor.machine_code import CALL, Calls, calls_at
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.plan.binding.array_calls import call_of, written
-from polydevice_cpu.plan.binding.binder import BOUND_BYTES, Binder
+from polydevice_cpu.plan.binding.binder import Binder
+from polydevice_cpu.plan.binding.bound_step import SEVERAL, BoundStep
 from polydevice_cpu.plan.binding.stretches import Call
 from polydevice_cpu.plan.binding.strips import run_strips
-from polydevice_cpu.plan.step import Compute, PrimitiveStep
+from polydevice_cpu.plan.step import Compute
 from polydevice_cpu.plan.tables.form import ARENA, TABLE, ArrayForm, Home, Run, StripForm
 from polydevice_cpu.plan.tables.plan import FilledStrips, TablePlan, View
 from polydevice_cpu.plan.value import Kind
 
 
 class BoundTable:
-    """The calls of a plan's steps.
+    """The steps of a plan, with a request's memory.
 
     Attributes:
-        plan: what they are of.
-        held_bytes: estimate of what it takes, besides late steps.
-        threads: with how many the primitives run, in order.
-        late: those of steps that are no numbers, by number.
+        order: what runs them, in order.
+        words_bytes: what the table takes.
     """
 
     def __init__(self, plan: TablePlan, binder: Binder) -> None:
         """Tell the table where the memory of a request is."""
-        self.plan, form = plan, plan.form
+        self._plan, form = plan, plan.form
         self._words = words = np.empty_like(plan.words)
+        self.words_bytes = words.nbytes
         self._begin = address_of(words)
         self._starts = starts = np.zeros(len(form.homes), np.int64)
         starts[TABLE], starts[ARENA] = self._begin, address_of(binder.arena)
@@ -45,47 +45,32 @@ class BoundTable:
             home = form.homes[number]
             moving = binder.place_of(home.kind, home.number)
             moving.tables.append((words, places, plan.words[places]))
-        self.late = {number: binder.bind(step) for number, step in plan.late.items()}
-        counted = sum(not isinstance(each, (Run, int)) for each in plan.order)
-        self.held_bytes = words.nbytes + BOUND_BYTES * counted
-        self._others: dict[int, Call] = {}
-        self._calls: list[tuple[Call, int]] = []
-        for each in plan.order:
-            if isinstance(each, Run):
-                self._calls.append((self._code(*each.calls), 0))
-            elif isinstance(each, ArrayForm):
-                call = self._others[each.step] = self._array(binder, each, *plan.arrays[each.at])
-                self._calls.append((call, 0))
-            elif isinstance(each, StripForm):
-                call = self._others[each.step] = self._strips(binder, each, plan.strips[each.step])
-                threads = plan.strips[each.step].strips.pieces[0].primitive.threads
-                self._calls.append((call, threads))
-            elif each not in form.once:
-                step = plan.late[each]
-                threads = step.primitive.threads if isinstance(step, PrimitiveStep) else 0
-                self._calls.append((self.late[each], threads))
-        self.threads = [threads for _, threads in self._calls if threads]
+        self.order = [self._bound(binder, each) for each in plan.order]
 
-    def calls_of(self, threads: int, change: Callable[[int], object]) -> list[Call]:
-        """Return the calls in order, one may be of several steps, and what changes threads.
+    def _bound(self, binder: Binder, each: Run | ArrayForm | StripForm | int) -> BoundStep:
+        plan = self._plan
+        if isinstance(each, Run):
+            return BoundStep(SEVERAL, self._code(*each.calls), shared=plan.form.threads)
+        if isinstance(each, ArrayForm):
+            return BoundStep(each.step, self._array(binder, each, *plan.arrays[each.at]))
+        if isinstance(each, StripForm):
+            found = plan.strips[each.step]
+            primitives = [piece.primitive for piece in found.strips.pieces]
+            call = self._strips(binder, each, found)
+            return BoundStep(each.step, call, primitives, primitives[0].threads)
+        return BoundStep.of(each, plan.late[each], binder.bind(plan.late[each]))
 
-        Args:
-            threads: how many there are at first.
-            change: sets the number of threads that primitives run with.
-        """
-        found: list[Call] = []
-        for call, wanted in self._calls:
-            if wanted and wanted != threads:
-                threads = wanted
-                found.append(partial(change, threads))
-            found.append(call)
+    def each(self) -> list[BoundStep]:
+        """Return the steps one by one."""
+        found: list[BoundStep] = []
+        for form, bound in zip(self._plan.order, self.order, strict=True):
+            if isinstance(form, Run):
+                for number in range(*form.steps):
+                    call = self._code(*self._plan.form.calls[number])
+                    found.append(BoundStep(number, call, shared=bound.shared))
+            else:
+                found.append(bound)
         return found
-
-    def of_steps(self) -> list[Call]:
-        """Return the call of each step."""
-        known = {number: self._code(*calls) for number, calls in self.plan.form.calls.items()}
-        known |= self._others | self.late
-        return [known[number] for number in range(self.plan.step_count)]
 
     def _code(self, first: int, end: int) -> Call:
         made = calls_at(self._begin + CALL.itemsize * first, end - first, Calls)
@@ -96,7 +81,7 @@ class BoundTable:
         self, binder: Binder, form: ArrayForm, compute: Compute | None, views: Sequence[View]
     ) -> Call:
         sides: tuple[list[Array], list[Array]] = [], []  # what it reads, and what it writes
-        homes, stay = self.plan.form.homes, True
+        homes, stay = self._plan.form.homes, True
         for at, ((number, dtype), view) in enumerate(zip(form.homes, views, strict=True)):
             home, arrays = homes[number], sides[at >= form.read]
             if home.kind in (Kind.INPUT, Kind.OUTPUT):
@@ -117,7 +102,7 @@ class BoundTable:
         cut = strips.pieces[0].layouts
         known = [x for at, value in constants.items() for x in (at, value.constant_memory.handle)]
         calls = binder.strip_calls(strips.pieces, known, list(whole.items()))
-        addresses, homes = [], self.plan.form.homes
+        addresses, homes = [], self._plan.form.homes
         for position, at in enumerate((*cut, *whole)):
             number, offset = form.homes[at], offsets[at]
             home = homes[number]
@@ -131,7 +116,7 @@ class BoundTable:
         """The bytes of what stays where it is."""
         if number == ARENA:
             return binder.arena
-        found = binder.home(home.constant or self.plan.kept[home.number])
+        found = binder.home(home.constant or self._plan.kept[home.number])
         assert found is not None
         return found
 

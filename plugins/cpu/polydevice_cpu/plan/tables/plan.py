@@ -109,6 +109,10 @@ class TablePlan(Plan):
         found = {home.number for home in self.form.homes if home.kind is Kind.INPUT}
         return frozenset(found).union(inputs_of(self.late.values()))
 
+    def step(self, number: int) -> Step:
+        """Return a step by its number."""
+        return self.late.get(number) or self.steps[number]
+
     @property
     def step_count(self) -> int:
         """How many steps there are."""
