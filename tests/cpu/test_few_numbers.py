@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from polydevice_cpu.algorithms.by_machine import small
-from polydevice_cpu.algorithms.by_machine.code import has_avx512
 from polydevice_cpu.algorithms.by_machine.rows import shares
 from polydevice_cpu.algorithms.by_machine.rows import sums as row_sums
 from polydevice_cpu.algorithms.by_machine.small import Function, prepared
@@ -302,7 +301,7 @@ def test_networks(core, count):
             assert got[name].dtype == each.dtype
 
 
-@pytest.mark.skipif(not has_avx512(), reason="no such instructions here")
+@with_avx512
 def test_numpy_is_asked_for_nothing_where_machine_code_computes_all(core, monkeypatch):
     """Not even to keep quiet about infinities, which takes it 0.8 us."""
     asked = []

@@ -9,9 +9,12 @@ import time
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from polydevice.runtime.arena import Life
+from polydevice.symbolic_size import is_symbolic, number_of
 from polydevice.symbolic_trace import tracing
+from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.engine import ALIGNMENT_BYTES
 from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.filling.template import PlanTemplate
@@ -252,6 +255,51 @@ def test_what_is_no_formula_has_its_own_code_as_in_settled_plans(core, axes, mon
     assert tables > 6
 
 
+def test_quotients_of_integers_may_refuse(core):
+    """A divisor that is 0 is NumPy's, whichever plan an inference has."""
+    nodes, read = [("Div", ["a", "b"], ["d"], {}), ("Mod", ["a", "b"], ["r"], {})], "x"
+    for layer in range(6):
+        nodes += [("MatMul", [read, "w"], [f"p{layer}"], {})]
+        nodes += [("Softmax", [f"p{layer}"], [f"q{layer}"], {"axis": -1})]
+        read = f"q{layer}"
+    made = [helper.make_node(kind, ins, outs, **more) for kind, ins, outs, more in nodes]
+    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 64])]
+    given += [helper.make_tensor_value_info(name, TensorProto.INT64, [3]) for name in "ab"]
+    results = [helper.make_empty_tensor_value_info(name) for name in ("d", "r", read)]
+    stored = [numpy_helper.from_array(image(1, 64, 64), "w")]
+    graph = helper.make_graph(made, "g", given, results, stored)
+    imports = [helper.make_opsetid("", 17)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=8).SerializeToString()
+    executable, tables = load(core, model, CPU_THREADS_NUM=1), 0
+    request = executable.create_infer_request()
+    for rows in range(20, 40):
+        feed = {"x": image(rows, rows, 64), "a": np.array([7, 1, 4]), "b": np.array([0, 3, 2])}
+        got = request.infer(feed)
+        np.testing.assert_array_equal(got["d"], [0, 0, 2])
+        np.testing.assert_array_equal(got["r"], [0, 1, 0])
+        tables += isinstance(executable.latest_plan(), TablePlan)
+    assert tables > 6
+
+
+def test_who_fills_in_keeps_its_number_of_threads(core, monkeypatch):
+    seen = []
+    learn = PlanTemplate._learn
+
+    def noting(template, sizes):
+        before = openmp.thread_count()
+        learn(template, sizes)
+        seen.append((before, openmp.thread_count()))
+
+    monkeypatch.setattr(PlanTemplate, "_learn", noting)
+    model, feed = means(0)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    with openmp.threads(3):
+        for number in range(8):
+            executable.infer({"x": feed(number)})
+    assert seen
+    assert all(before == behind for before, behind in seen)
+
+
 @pytest.mark.parametrize("name", NETWORKS)
 def test_inputs_and_outputs_of_the_user(core, name):
     """Blobs of the user's own are read and written, whichever arrays they are."""
@@ -321,10 +369,10 @@ def test_to_make_the_steps_of_a_table_is_no_layer_s_time(core, monkeypatch):
     request = executable.create_infer_request()
     for number in range(12):
         request.infer({"x": feed(number)})
+        times = [count["real_time"] for count in request.get_perf_counts().values()]
         if waited:
             break
     assert waited
-    times = [count["real_time"] for count in request.get_perf_counts().values()]
     assert max(times) < 45_000  # us
 
 
@@ -376,22 +424,25 @@ def test_places_by_formulas_never_overlap(seed):
         lives.append(Life(first, first + rng.randrange(6), 0))
     with tracing() as trace:
         given = [
-            trace.input(rng.randrange(1, 5000)) if rng.random() < 0.8 else rng.randrange(5000)
+            trace.input(rng.choice([0, *[rng.randrange(1, 5000)] * 9]))
+            if rng.random() < 0.8
+            else rng.randrange(5000)
             for _ in lives
         ]
         offsets, total = places(lives, given)
     formulas = trace.formulas([*offsets, total, *given])
-    count = sum(not isinstance(size, int) or type(size) is not int for size in given)
+    drawn = [number_of(size) for size in given if is_symbolic(size)]
     for _ in range(5):
-        found = formulas([rng.randrange(1, 5000) for _ in range(count)])
+        # What is of no bytes decides, and stays so.
+        found = formulas([number and rng.randrange(1, 5000) for number in drawn])
         assert found is not None
         numbers = found[0]
         placed, all_bytes = numbers[: len(lives)], numbers[len(lives)]
         pieces = list(zip(lives, placed, numbers[len(lives) + 1 :], strict=True))
-        for life, offset, size in pieces:
+        for _, offset, size in pieces:
             assert offset % ALIGNMENT_BYTES == 0
             assert offset + size <= all_bytes
-            assert life.first >= 0
+            assert offset >= 0
         for (one, at, size), (other, place, bytes_) in itertools.combinations(pieces, 2):
             if one.first <= other.last and other.first <= one.last:
                 assert at + size <= place or place + bytes_ <= at

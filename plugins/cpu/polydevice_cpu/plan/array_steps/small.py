@@ -88,7 +88,8 @@ def with_code(op: Op, start: Start) -> Start:
                 return None
             return prepared(function, forms)
 
-        return ByMachine(start(context), prepare, may_refuse=False)
+        # Quotients of integers refuse a divisor that is 0.
+        return ByMachine(start(context), prepare, may_refuse=type(op) in _QUOTIENTS)
 
     return start_code
 

@@ -14,6 +14,7 @@ from polydevice.errors import (
     DeviceMemoryError,
     InferCancelledError,
     InferTimeoutError,
+    InternalError,
 )
 from polydevice_cpu.algorithms.by_machine.code import CodeCall
 from polydevice_cpu.onednn import openmp
@@ -290,9 +291,10 @@ class BoundPlan:
         if isinstance(call, Together):
             call, status, rest = call.failed(status)
         step = self._step_of(call)
+        if step is None:
+            raise InternalError(f"machine code of a table that never refuses returned {status}")
         if not isinstance(call, CodeCall) or not isinstance(step, ArrayStep):
-            name = "machine code" if step is None else f"{step.type} {step.name!r}"
-            raise execution_error(name, status)
+            raise execution_error(f"{step.type} {step.name!r}", status)
         compute_instead(step, step.start(self._context), call)
         for other in rest:
             status = other()

@@ -84,13 +84,9 @@ class PlanTemplate:
     def _of_table(
         self, sizes: Sequence[int], table: TableTemplate, found: list[Any], broken: Broken
     ) -> Plan | None:
-        before = openmp.thread_count()
-        try:
-            with self._turn:
-                numbers, again = partial(self._numbers, sizes), partial(self._with_steps, sizes)
-                plan = table.plan(found, broken, numbers, again)
-        finally:
-            openmp.functions()[1](before)
+        numbers, again = partial(self._numbers, sizes), partial(self._with_steps, sizes)
+        with self._turn, openmp.threads(openmp.thread_count()):
+            plan = table.plan(found, broken, numbers, again)
         if plan is None:
             return self._with_steps(sizes)
         if not plan.is_final:
@@ -129,7 +125,8 @@ class PlanTemplate:
             return
         self._filled_in, self._tried = 0, self._tried + 1
         contents = self._found, self._recipe, self._packing
-        made = table_template(self._formulas, contents, self._parts, sizes)
+        with self._turn, openmp.threads(openmp.thread_count()):  # what oneDNN is asked with changes
+            made = table_template(self._formulas, contents, self._parts, sizes)
         if made is not None:
             self._tables = sorted([*self._tables, made], key=lambda table: table.late)
 
@@ -140,17 +137,14 @@ class PlanTemplate:
 
     def _filled(self, numbers: list[Any], *, may_be_in_strips: bool) -> tuple[Plan | None, bool]:
         """The plan, and whether something in it is in strips or blocks, or by NumPy."""
-        before = openmp.thread_count()
         try:
-            with ahead() as codes:
+            with openmp.threads(openmp.thread_count()), ahead() as codes:
                 filled = Filled(
                     *(numbers, self._found, self._recipe, self._packing, codes),
                     may_be_in_strips=may_be_in_strips,
                 )
                 plan = filled.plan(self._parts)
-            plan.is_compiled = codes.is_done
-            return plan, filled.is_for_now
         except UnfitError:
             return None, False
-        finally:
-            openmp.functions()[1](before)
+        plan.is_compiled = codes.is_done
+        return plan, filled.is_for_now

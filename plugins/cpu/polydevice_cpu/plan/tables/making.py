@@ -174,6 +174,7 @@ class Making:
     Attributes:
         calls: step → its first call, and the one behind the last.
         arrays: steps that NumPy computes.
+        strips: steps in strips.
         late: numbers of the other steps.
     """
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, TypeGuard
 
 from polydevice.processor.machine_code import function_of
-from polydevice_cpu.algorithms.by_machine.code import Told, has_avx512
+from polydevice_cpu.algorithms.by_machine.code import Told, has_avx512, told
 from polydevice_cpu.algorithms.by_machine.functions import Activation, Functions
 from polydevice_cpu.algorithms.by_machine.instructions import (
     ADD,
@@ -130,11 +130,13 @@ def _told(
     numbers = [0] * addresses
     for place, begin in zip(places, begins, strict=True):
         numbers[place] = begin
-    whole, rest = divmod(sizes[-1] * (item_bytes // 4), _LANES)
+    lanes = sizes[-1] * (item_bytes // 4)
+    whole, rest = lanes // _LANES, lanes % _LANES
     numbers += [*sizes[:-1], whole, (1 << rest) - 1, 4 * rest]
     for axis in reversed(range(AXES - 1)):
         numbers += [each[axis] - each[axis + 1] * sizes[axis + 1] for each in along]
-    return function, struct.pack(f"<{len(numbers)}q", *numbers) + constants
+    pack = struct.Struct(f"<{len(numbers)}q{len(constants)}s").pack
+    return function, told(pack, *numbers, constants)
 
 
 @lru_cache(maxsize=256)

@@ -135,6 +135,8 @@ def prepared(
     is_stretched = weights.form[0][-1] > 1 and not across
     if not are_rows or is_stretched or None in sides:
         return None
+    if is_turned and abs(across) * LANES > 1 << 31:  # code is told it as numbers of 4 bytes
+        return None
     gathered = math.prod(outer) * -(-rows // ROWS) * terms * -(-columns // LANES)
     if is_turned and gathered > MOST_GATHERED:
         return None

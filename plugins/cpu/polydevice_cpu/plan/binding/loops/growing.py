@@ -17,6 +17,7 @@ import numpy as np
 
 from polydevice.bounds import current_bounds
 from polydevice.dtype import Array
+from polydevice.errors import DeviceMemoryError
 from polydevice.network import Network
 from polydevice.ops.control_flow import Iteration, Loop
 from polydevice.processor.machine_code import CALL, Calls, calls_at
@@ -178,7 +179,10 @@ class Growing:
         """Bind one more iteration; False where there can be none."""
         if not self._may_grow:
             return False
-        link = self._link(given) if len(self._links) < MOST_LINKS else None
+        try:
+            link = self._link(given) if len(self._links) < MOST_LINKS else None
+        except DeviceMemoryError:
+            link = None  # they run one by one
         if link is None:
             self._may_grow = False
             return False
@@ -202,6 +206,8 @@ class Growing:
         is_much = self._held_bytes + plan.held_bytes + plan.result_bytes > LINKS_BYTES
         if is_much or any(name in read and result not in whole for name, result in carried):
             return None
+        what = "the iterations of a loop"
+        self._context.compiled.memory.check(self._held_bytes + plan.result_bytes, what)
         bound = BoundPlan(plan, self._context, self._workspace)
         results = [np.empty(*result) for result in plan.results]
         for index, array in enumerate(results):
