@@ -8,7 +8,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from polydevice.errors import InferTimeoutError
-from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.binding.loops import growing as module
 from polydevice_cpu.plan.binding.loops.growing import MOST_LINKS, Growing
 from tests.cpu.loading import at_once, load, wait_for_settling
@@ -185,15 +184,30 @@ def test_what_all_iterations_read_may_be_large(core, ran, monkeypatch):
     assert len(ran) == 5
 
 
-def test_plans_that_are_replaced(core, ran, monkeypatch):
-    monkeypatch.setattr(settling, "RUNS", 2)
+def test_iterations_are_bound_anew_once_a_plan_is_not_the_last_one(core, monkeypatch):
+    links, forgotten = [], []
+    link, forget = module.Growing._link, module.Growing._forget
+    monkeypatch.setattr(
+        module.Growing, "_link", lambda own, feed: (links.append(link(own, feed)), links[-1])[1]
+    )
+    monkeypatch.setattr(
+        module.Growing, "_forget", lambda own: (forgotten.append(len(links)), forget(own))[1]
+    )
     made = search()
-    executable = load(core, made, CPU_THREADS_NUM=1)
-    request = executable.create_infer_request()
-    for seed in range(12):
-        assert_right(made, request, given(seed, 12, begin=1 + seed // 4))
-        wait_for_settling()
-    assert ran
+    request = load(core, made, CPU_THREADS_NUM=1).create_infer_request()
+    for seed in range(4):
+        assert_right(made, request, given(seed, 6))
+    bound = len(links)
+    assert bound
+    assert not forgotten
+    plan = links[0].bound.plan
+    plan.is_final = False  # as one that was filled in, until it has settled
+    assert_right(made, request, given(4, 6))
+    plan.is_final = True
+    assert_right(made, request, given(5, 6))
+    assert forgotten == [bound]
+    assert len(links) > bound
+    assert links[bound] is not links[0]
 
 
 def test_requests_at_once(core):
