@@ -6,6 +6,8 @@ Shapes in brackets: B batch, S queries, T keys, N heads, H head size.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from polydevice.dtype import ElementType
@@ -231,10 +233,13 @@ def _unpacked(n: OnnxNode, heads: int) -> tuple[Port, Port, Port]:
     return q, k, v
 
 
-def rotate(n: OnnxNode, x: Port, cos: Port, sin: Port, size: int, interleaved: bool) -> Port:
-    """Rotate the first `size` elements of each head of [B, N, S, H]; cos, sin [B, 1, S, size/2]."""
+def rotate(n: OnnxNode, x: Port, cos: Port, sin: Port, size: int | None, interleaved: bool) -> Port:
+    """Rotate the first `size` elements of each head of [B, N, S, H]; cos, sin [B, 1, S, size/2].
+
+    All of them without a size.
+    """
     rest = None
-    if x.shape is not None and x.shape[-1] != size:
+    if size is not None and x.shape is not None and x.shape[-1] != size:
         x, rest = n.emit_all(VariadicSplit(), x, 3, [size, -1])
     if interleaved:
         first, second = (n.emit(Slice(), x, [start], [2**31 - 1], [2], [3]) for start in (0, 1))
@@ -246,7 +251,7 @@ def rotate(n: OnnxNode, x: Port, cos: Port, sin: Port, size: int, interleaved: b
     ]
     if interleaved:
         pairs = n.emit(Concat(4), *(n.emit(Unsqueeze(), part, [4]) for part in turned))
-        y = n.emit(Reshape(special_zero=True), pairs, [0, 0, 0, size])
+        y = n.emit(Reshape(special_zero=True), pairs, [0, 0, 0, -1 if size is None else size])
     else:
         y = n.emit(Concat(3), *turned)
     return y if rest is None else n.emit(Concat(3), y, rest)
@@ -260,29 +265,40 @@ def microsoft_rotary_embedding(n: OnnxNode) -> Port:
         # One offset for all items: positions are offset, offset + 1, …
         steps = n.emit(Range(ElementType.i64), 0, axis_size(n, x, 2 if n.rank(x) > 3 else 1), 1)
         positions = n.emit(Unsqueeze(), n.emit(Add(), steps, positions), [0])
-    return _embedded(n, x, cos, sin, positions)
+    heads, size = n.attribute("num_heads", 0), n.attribute("rotary_embedding_dim", 0)
+    if not size:
+        if cos.shape is None or not isinstance(cos.shape[-1], int):
+            raise n.unsupported("the cosines need a known shape")
+        size = 2 * cos.shape[-1]
+    if n.rank(x) == 3 and not heads:
+        if x.shape is None or not isinstance(x.shape[2], int):
+            raise n.unsupported("num_heads is needed where the hidden size is not known")
+        heads = x.shape[2] // size
+    return _embedded(n, x, (cos, sin), positions, heads, size)
 
 
 @translates("RotaryEmbedding", since=23)
 def rotary_embedding(n: OnnxNode) -> Port:
-    """The same; without positions there is an angle for each element."""
-    return _embedded(n, n.input(0), n.input(1), n.input(2), n.optional(3))
-
-
-def _embedded(n: OnnxNode, x: Port, cos: Port, sin: Port, positions: Port | None) -> Port:
-    """Rotate heads of x, [B, N, S, H] or [B, S, N * H]."""
+    """The same of whole heads or their first elements; without positions of an angle for each."""
     heads, size = n.attribute("num_heads", 0), n.attribute("rotary_embedding_dim", 0)
-    if cos.shape is None or not isinstance(cos.shape[-1], int):
-        raise n.unsupported("the cosines need a known shape")
-    size = size or 2 * cos.shape[-1]
+    if n.rank(n.input(0)) == 3 and not heads:
+        raise n.unsupported("num_heads is needed where the input has rank 3")
+    angles = n.input(1), n.input(2)
+    return _embedded(n, n.input(0), angles, n.optional(3), heads, size or None)
+
+
+def _embedded(
+    n: OnnxNode,
+    x: Port,
+    tables: Sequence[Port],
+    positions: Port | None,
+    heads: int,
+    size: int | None,
+) -> Port:
+    """Rotate heads of x, [B, N, S, H] or [B, S, N * H], by cosines and sines."""
     flat = n.rank(x) == 3
     if flat:
-        if not heads:
-            if x.shape is None or not isinstance(x.shape[2], int):
-                raise n.unsupported("num_heads is needed where the hidden size is not known")
-            heads = x.shape[2] // size
         x = split_heads(n, x, heads)
-    tables = [cos, sin]
     if positions is not None:
         tables = [n.emit(Gather(), table, positions, 0) for table in tables]
     angles = [n.emit(Unsqueeze(), table, [1]) for table in tables]
