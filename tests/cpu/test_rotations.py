@@ -9,6 +9,7 @@ import pytest
 from onnx import helper
 
 from polydevice import Core
+from polydevice.errors import PolydeviceError
 from polydevice_cpu.algorithms.by_machine.rows import rotation
 from polydevice_cpu.algorithms.by_machine.rows.shares import placed
 from polydevice_cpu.onednn.engine import address_of
@@ -189,6 +190,36 @@ def test_angles_that_are_one_for_a_row_are_computed_as_they_are(core, spelled, s
     assert "Rotation" not in by_machine_code(executable)
 
 
+def test_halves_that_angles_stretch_are_computed_as_they_are(core):
+    """One number in each half, and two angles: the whole gets four."""
+    inputs = {"t": ["n", 2], "cos": [2], "sin": [2]}
+    model, rng = build(by_halves(False), inputs, ["y"], {}, opset=18), np.random.default_rng(6)
+    feed = {name: rng.normal(size=2).astype(F) for name in ("cos", "sin")}
+    feed["t"] = rng.normal(size=(5, 2)).astype(F)
+    (want,) = answer(model, feed)
+    found = load(core, model).infer(feed)["y"]
+    assert want.shape == found.shape == (5, 4)
+    np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5)
+
+
+def embedding(feed, interleaved=0, part=0, heads=0, **shapes):
+    """RotaryEmbedding-23 of what is fed; its inputs have other shapes if told so."""
+    node = helper.make_node(
+        *("RotaryEmbedding", [*feed], ["y"]),
+        interleaved=interleaved, rotary_embedding_dim=part, num_heads=heads,
+    )  # fmt: skip
+    info = [
+        helper.make_tensor_value_info(
+            name, helper.np_dtype_to_tensor_dtype(each.dtype), shapes.get(name, each.shape)
+        )
+        for name, each in feed.items()
+    ]
+    out = [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)]
+    graph = helper.make_graph([node], "g", info, out)
+    imports = [helper.make_opsetid("", 23)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=10).SerializeToString()
+
+
 @pytest.mark.parametrize("interleaved", [0, 1])
 @pytest.mark.parametrize("places", [True, False])
 @pytest.mark.parametrize("part", [0, 4])
@@ -202,19 +233,30 @@ def test_the_operator(interleaved, places, part, rank):
     feed = {"x": rng.normal(size=sizes).astype(F)}
     feed |= {name: rng.normal(size=table).astype(F) for name in ("c", "s")}
     feed |= {"p": rng.integers(0, 9, (2, 5))} if places else {}
-    node = helper.make_node(
-        *("RotaryEmbedding", [*feed], ["y"]),
-        interleaved=interleaved, rotary_embedding_dim=part, num_heads=3 if rank == 3 else 0,
-    )  # fmt: skip
-    info = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(each.dtype), each.shape)
-        for name, each in feed.items()
-    ]
-    out = [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)]
-    graph = helper.make_graph([node], "g", info, out)
-    imports = [helper.make_opsetid("", 23)]
-    data = helper.make_model(graph, opset_imports=imports, ir_version=10).SerializeToString()
+    data = embedding(feed, interleaved, part, 3 if rank == 3 else 0)
     (want,) = onnxruntime.InferenceSession(data).run(None, feed)
     with Core() as core:
         (y,) = core.load_network(core.read_network(data), "CPU").infer(feed).values()
     np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+def test_angles_of_a_size_that_inputs_tell(interleaved):
+    rng = np.random.default_rng(8)
+    feed = {"x": rng.normal(size=(2, 3, 5, 8)).astype(F)}
+    feed |= {name: rng.normal(size=(2, 5, 4)).astype(F) for name in ("c", "s")}
+    data = embedding(feed, interleaved, c=["n", "l", "h"], s=["n", "l", "h"])
+    (want,) = onnxruntime.InferenceSession(data).run(None, feed)
+    with Core() as core:
+        (y,) = core.load_network(core.read_network(data), "CPU").infer(feed).values()
+    np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "table", "told"),
+    [([2, 5, 24], 4, "num_heads is needed"), ([2, 3, 5, 8], 3, "RotaryEmbedding|shape")],
+)
+def test_what_is_not_told_or_does_not_fit_is_refused(sizes, table, told):
+    feed = {"x": np.ones(sizes, F)} | {name: np.ones((2, 5, table), F) for name in ("c", "s")}
+    with Core() as core, pytest.raises(PolydeviceError, match=told):
+        core.read_network(embedding(feed))

@@ -1,4 +1,4 @@
-"""Halves of rows turned by angles, in any of the ways that models write it, are one Rotation.
+"""Halves of rows turned by angles, in the two ways that models write it, are one Rotation.
 
 Rotary embeddings are written so: ``[a, b] → [a cos - b sin, b cos + a sin]`` of both halves, or
 ``x cos + [-b, a] sin`` of whole rows.
@@ -133,6 +133,9 @@ def _of_halves(node: Node) -> _Found | None:
             rest = _half(products[1].inputs[other])
             if half is None or rest is None or (half[1], rest[1]) != (0, 1) or half[0] != rest[0]:
                 continue
+            wide = size_of(half[0], -1) // 2
+            if not all(rank_of(each) and size_of(each, -1) == wide for each in (cos, sin)):
+                continue  # what is stretched gives more than it takes
             a, b = products[0].inputs[factor], products[1].inputs[other]
             wanted = {frozenset((b, cos)), frozenset((a, sin))}
             if {frozenset(each.inputs) for each in products[2:]} == wanted:
