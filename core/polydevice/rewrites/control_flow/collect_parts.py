@@ -104,8 +104,9 @@ def _collect_list(network: Network, node: Node, edge: BackEdge) -> bool:
     (join,) = joins
     changed = body.clone()
     part = changed.results[edge.result].inputs[0].node.inputs[1]
-    cut = _cut(join, _known_shape(changed, part, node))
-    if cut is None:
+    shape = _known_shape(changed, part, node)
+    cut = _cut(join, shape)
+    if cut is None or not _are_alike(begun, shape, join, cut[0]):
         return False
     axis, size = cut
     if join.new_axis:
@@ -135,6 +136,23 @@ def _collect_list(network: Network, node: Node, edge: BackEdge) -> bool:
         output = build.emit(Concat(axis=axis), *before, output)
         build.name_nodes([output], namer(network))
     network.replace({reader.outputs[0]: output for reader in readers})
+    return True
+
+
+def _are_alike(begun: Node, part: Shape | None, join: ConcatFromSequence, axis: int) -> bool:
+    """Whether a list may begin with parts that can be joined with those that are inserted.
+
+    Others are joined where there is no iteration. Sizes that are not known are taken to be equal.
+    """
+    for port in begun.inputs:
+        if part is None or port.shape is None:
+            continue
+        if len(port.shape) != len(part):
+            return False
+        for at, (size, other) in enumerate(zip(port.shape, part, strict=True)):
+            is_joined = at == axis and not join.new_axis
+            if isinstance(size, int) and isinstance(other, int) and size != other and not is_joined:
+                return False
     return True
 
 
