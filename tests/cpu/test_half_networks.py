@@ -93,3 +93,40 @@ def test_what_is_rounded_to_a_half_stays_so_where_one_input_is_a_half(core):
     (want,) = answer(model, feed)
     assert np.abs(want).max() > 0.01
     np.testing.assert_allclose(load(core, model).infer(feed)["y"], want, atol=2e-3)
+
+
+def test_lists_of_halves_that_a_loop_carries_stay(core):
+    """Each part is a product in f32 of halves."""
+    half, full = TensorProto.FLOAT16, TensorProto.FLOAT
+    info, make = helper.make_tensor_value_info, helper.make_node
+    body = helper.make_graph(
+        [
+            make("Cast", ["a"], ["wide"], to=full), make("Cast", ["w"], ["u"], to=full),
+            make("MatMul", ["wide", "u"], ["p"]), make("Cast", ["p"], ["b"], to=half),
+            make("SequenceInsert", ["list", "b"], ["longer"]), make("Identity", ["go"], ["goes"]),
+        ],
+        "body",
+        [info("number", TensorProto.INT64, []), info("go", TensorProto.BOOL, []),
+         info("a", half, [3, 4]), helper.make_tensor_sequence_value_info("list", half, [3, 4])],
+        [info("goes", TensorProto.BOOL, []), info("b", half, [3, 4]),
+         helper.make_tensor_sequence_value_info("longer", half, [3, 4])],
+    )  # fmt: skip
+    nodes = [
+        make("SequenceConstruct", ["x"], ["one"]),
+        make("Loop", ["n", "", "x", "one"], ["last", "list"], body=body),
+        make("SequenceAt", ["list", "place"], ["part"]), make("SequenceLength", ["list"], ["many"]),
+    ]  # fmt: skip
+    w = (RNG.normal(size=(4, 4)) / 2).astype(np.float16)
+    graph = helper.make_graph(
+        nodes, "g", [info("n", TensorProto.INT64, []), info("x", half, [3, 4])],
+        [info("part", half, None), info("last", half, None), info("many", TensorProto.INT64, None)],
+        [numpy_helper.from_array(w, "w"), numpy_helper.from_array(np.array(1), "place")],
+    )  # fmt: skip
+    imports = [helper.make_opsetid("", 17)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=8).SerializeToString()
+    executable = load(core, model)
+    for trips in (1, 4, 2):
+        feed = {"n": np.array(trips), "x": RNG.normal(size=(3, 4)).astype(np.float16)}
+        for made, want in zip(executable.infer(feed).values(), answer(model, feed), strict=True):
+            assert made.dtype == want.dtype
+            np.testing.assert_allclose(made.astype("f4"), want.astype("f4"), rtol=4e-3, atol=4e-3)

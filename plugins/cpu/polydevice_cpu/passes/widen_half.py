@@ -26,8 +26,8 @@ def widen_half(network: Network) -> None:
         return
     trial = network.clone()
     wanted = [result.inputs[0].element_type for result in trial.results]
-    _widen(trial)
     try:
+        _widen(trial)
         trial.infer()
         _narrow(trial, wanted)
         trial.infer()
@@ -52,6 +52,11 @@ def _is_half(network: Network) -> bool:
     return any(kind in HALF for kind in heavy) or (bool(heavy and floating) and floating <= {*HALF})
 
 
+def _is_half_tensor(port: Port) -> bool:
+    """Whether it is no list of them, which bodies carry as they are."""
+    return port.element_type in HALF and port.desc.kind == "tensor"
+
+
 def _widen(network: Network) -> None:
     replaced: dict[Port, Port] = {}
     for node in network.nodes():
@@ -59,12 +64,12 @@ def _widen(network: Network) -> None:
         node.inputs = [replaced.get(port, port) for port in given]
         if node.op.has_bodies:
             for index, port in enumerate(given):
-                if port.element_type in HALF:
+                if _is_half_tensor(port):
                     name = f"{node.name}/input {index}"
                     narrow = _converted(network, name, node.inputs[index], port.element_type)
                     node.inputs[index] = narrow
             for index, port in enumerate(node.outputs):
-                if port.element_type in HALF:
+                if _is_half_tensor(port):
                     name = f"{node.name}/output {index}"
                     replaced[port] = _converted(network, name, port, ElementType.f32)
             continue
