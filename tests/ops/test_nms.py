@@ -63,6 +63,15 @@ def test_many_boxes(device, limit, iou):
     check(openvino_case(NonMaxSuppression(), boxes, scores, *limits, constants={2, 3, 4}), device)
 
 
+@pytest.mark.parametrize("sigma", [0.0, 0.5])
+def test_a_limit_that_stands_for_none(device, sigma):
+    boxes, scores = detections(1, 2, 5)
+    limits = [scalar(2**63 - 1, np.int64), scalar(0.5), scalar(0.1), scalar(sigma)]
+    check(
+        openvino_case(NonMaxSuppression(), boxes, scores, *limits, constants={2, 3, 4, 5}), device
+    )
+
+
 @pytest.mark.parametrize("limit", [3, 20, 40, 5000])
 def test_so_many_boxes_that_only_the_best_are_sorted(device, limit):
     """Of 5,000 in few places about 27 remain: limits of 40 and 5,000 are never reached."""

@@ -95,7 +95,7 @@ def _non_max_suppression(
     encoding: BoxEncoding, descending: bool, boxes: Array, scores: Array, limits: Sequence[Array]
 ) -> tuple[Array, Array]:
     """Return image, class and box of those that stay, [n, 3], and their table of scores."""
-    limit = int(max(_scalar(limits, 0), 0))
+    limit = int(min(max(_scalar(limits, 0), 0), scores.shape[2]))
     iou, least, sigma = (_scalar(limits, i) for i in (1, 2, 3))
     if sigma > 0:
         corners = _corners(boxes, encoding)
