@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 
 from polydevice.ops.op import Op
 from polydevice.ops.softmax import SoftMax
@@ -81,4 +82,23 @@ def test_an_operation_of_somebody_else_is_computed_by_his_function_or_its_base_s
         np.testing.assert_array_equal(run(Doubled(), [x])[0], [[2.0, 4.0, 8.0]])
         np.testing.assert_allclose(run(Sharper(), [x])[0], [[0.042010, 0.114195, 0.843795]], 1e-4)
     finally:
-        del implement._TABLE[Doubled]
+        del implement._TABLE[Doubled], implement._MODULES[Doubled]
+
+
+def test_a_module_whose_import_was_interrupted_enters_its_functions_again():
+    """Another's are refused, and its name is told; functions may be NumPy's and belong to none."""
+
+    class First(Op):
+        pass
+
+    def imported(module):
+        names = {"__name__": module, "implements": implements, "First": First}
+        exec("implements(First)(abs)", names)
+
+    try:
+        imported("interrupted")
+        imported("interrupted")
+        with pytest.raises(ValueError, match="First is already implemented in interrupted"):
+            imported("another")
+    finally:
+        del implement._TABLE[First], implement._MODULES[First]

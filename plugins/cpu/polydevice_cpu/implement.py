@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -26,19 +27,23 @@ W = TypeVar("W", bound=Writer)
 
 _TABLE: dict[type[Op], Implementation] = {}
 _WRITERS: dict[type[Op], Writer] = {}
+_MODULES: dict[type[Op], str] = {}
+"""Which module entered each: functions may be NumPy's."""
 
 
 def implements(*ops: type[Op]) -> Callable[[F], F]:
     """Enter a function in the table for one or more operations.
 
     Raises:
-        ValueError: when an operation already has one, naming its module.
+        ValueError: when another module has entered one for an operation, naming it. The same
+            module may: its import may have been interrupted half-way.
     """
+    module = sys._getframe(1).f_globals["__name__"]
 
     def register(function: F) -> F:
         for op in ops:
-            if op in _TABLE:
-                raise ValueError(f"{op.__name__} is already implemented in {_TABLE[op].__module__}")
+            if _MODULES.setdefault(op, module) != module:
+                raise ValueError(f"{op.__name__} is already implemented in {_MODULES[op]}")
             _TABLE[op] = function
         return function
 

@@ -33,13 +33,15 @@ def lowers(*ops: type[Op], heavy: bool = False) -> Callable[[F], F]:
             known only when the request runs.
 
     Raises:
-        ValueError: when an operation already has one, naming its module.
+        ValueError: when an operation already has one of another module, naming that. The same
+            module may enter it again: its import may have been interrupted half-way.
     """
 
     def register(function: F) -> F:
         for op in ops:
-            if op in _TABLE:
-                raise ValueError(f"{op.__name__} is already lowered in {_TABLE[op].__module__}")
+            known = _TABLE.setdefault(op, function)
+            if known.__module__ != function.__module__:
+                raise ValueError(f"{op.__name__} is already lowered in {known.__module__}")
             _TABLE[op] = function
         if heavy:
             _HEAVY.update(ops)
