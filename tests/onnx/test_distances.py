@@ -10,6 +10,7 @@ from onnx import TensorProto, helper
 from polydevice import Core
 from polydevice.errors import PolydeviceError
 
+VECTORS = {"n_supports": 3, "support_vectors": [float(i) for i in range(9)]}
 KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
 
 
@@ -123,15 +124,51 @@ def test_no_distance_is_less_than_none():
     assert ours.min() >= 0
 
 
+def test_distances_far_from_zero_keep_their_digits():
+    """Rows of 1000 that are about 1 apart; NumPy's in f64."""
+    rng = np.random.default_rng(3)
+    a, b = ((1000 + rng.normal(size=(n, 5))).astype(np.float32) for n in (6, 4))
+    given = model("CDist", "com.microsoft", {"a": 5, "b": 5}, metric="euclidean")
+    with Core() as core:
+        request = core.load_network(core.read_network(given), "CPU").create_infer_request()
+        (ours,) = request.infer({"a": a, "b": b}).values()
+    apart = np.linalg.norm(a[:, None].astype(np.float64) - b, axis=-1)
+    np.testing.assert_allclose(ours, apart, rtol=1e-4)
+
+
+def test_what_is_no_number_has_no_distance():
+    rng = np.random.default_rng(5)
+    a, b = (rng.normal(size=(n, 4)).astype(np.float32) for n in (3, 5))
+    a[1, 2] = np.nan
+    given = model("CDist", "com.microsoft", {"a": 4, "b": 4}, metric="sqeuclidean")
+    (ours,) = compared(given, [{"a": a, "b": b}])
+    assert np.isnan(ours[1]).all()
+    given = model(
+        "SVMRegressor", "ai.onnx.ml", {"x": 4},
+        kernel_type="RBF",
+        kernel_params=[0.3, 0.0, 0.0],
+        support_vectors=b.reshape(-1).tolist(),
+        coefficients=[1.0, -0.5, 0.7, 0.2, 0.4],
+        rho=[0.1],
+        n_supports=5,
+    )  # fmt: skip
+    (ours,) = compared(given, [{"x": a}])
+    assert np.isnan(ours[:, 0]).tolist() == [False, True, False]
+
+
 @pytest.mark.parametrize(
     ("form", "told"),
     [
         ({"kernel_type": "COSINE", "n_supports": 3, "support_vectors": [1.0] * 9}, "COSINE"),
         ({"n_supports": 4}, "4 support vectors"),
+        ({"n_supports": 3}, "0 numbers of 3 support vectors"),
         ({"post_transform": "LOGISTIC"}, "LOGISTIC"),
+        ({"rho": [1.0, 2.0]}, "rho of 2 numbers; legal: 1"),
+        ({"kernel_type": "RBF", "kernel_params": [0.5], **VECTORS}, "kernel_params of 1 numbers"),
+        ({"kernel_type": "POLY", **VECTORS}, "kernel_params of 0 numbers"),
     ],
 )
 def test_what_is_not_known_is_said(form, told):
-    given = {"coefficients": [1.0, 2.0, 3.0], "rho": [0.0]}
+    given = {"coefficients": [1.0, 2.0, 3.0], "rho": [0.0], **form}
     with Core() as core, pytest.raises(PolydeviceError, match=told):
-        core.read_network(model("SVMRegressor", "ai.onnx.ml", {"x": 3}, **given, **form))
+        core.read_network(model("SVMRegressor", "ai.onnx.ml", {"x": 3}, **given))
