@@ -16,8 +16,18 @@ ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = ROOT / "samples" / "npu_plugin"
 PACKAGES = sorted(path.parent.name for path in ROOT.glob("plugins/*/polydevice_*/__init__.py"))
 
-OF_PYTHON = {"_", "_exit", "_replace", "_asdict", "_make", "_fields", "_fields_", "_type_"}
-"""Underscored names that are documented: of `os`, of named tuples, and of ctypes."""
+OF_PYTHON = {
+    "_",
+    "_exit",
+    "_getframe",
+    "_replace",
+    "_asdict",
+    "_make",
+    "_fields",
+    "_fields_",
+    "_type_",
+}
+"""Underscored names that are documented: of `os` and `sys`, of named tuples, and of ctypes."""
 
 
 def private(name: str) -> bool:
