@@ -147,6 +147,10 @@ class Shape(tuple[DimLike, ...]):
         if len(other) != len(self):
             return False
         for mine, theirs in zip(self, other, strict=True):
+            if isinstance(mine, int) and isinstance(theirs, int):  # nearly every one
+                if mine != theirs:
+                    return False
+                continue
             (lo, hi), (other_lo, other_hi) = bounds(mine), bounds(theirs)
             if other_lo < lo or (hi is not None and (other_hi is None or other_hi > hi)):
                 return False

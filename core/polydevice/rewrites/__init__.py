@@ -23,6 +23,7 @@ from polydevice.rewrites.facts import Declined
 from polydevice.rewrites.integers import hold_integers
 from polydevice.rewrites.integers.written_out import put_together
 from polydevice.rewrites.join_equals import join_equals
+from polydevice.rewrites.look_up_constants import look_up_constants
 from polydevice.rewrites.recognise.activation import recognise_activations
 from polydevice.rewrites.recognise.attention import recognise_attention
 from polydevice.rewrites.recognise.embedding import recognise_rotations
@@ -73,6 +74,11 @@ def _share(network: Network, wishes: Wishes) -> int:
     return share_coordinates(network)
 
 
+def _look_up(network: Network, wishes: Wishes) -> int:
+    del wishes  # all devices gain
+    return look_up_constants(network)
+
+
 def _select(network: Network, wishes: Wishes) -> int:
     return select_branches(network) if wishes.select else 0
 
@@ -97,6 +103,7 @@ ORDER: tuple[tuple[str, Stage], ...] = (
     ("settle loops", _settle),  # loops left over: what they never change is known in their bodies
     ("select branches", _select),  # once their conditions are known where they can be
     ("collect parts", _collect),  # of loops that are left
+    ("look up constants", _look_up),  # in tables that are plain numbers by now
     ("fold what settled", _fold),
     ("join equals", _join),  # steps on the way to constants are none any more
     ("decompose", decompose),  # before recognising: Einsum hides the products of an attention

@@ -8,7 +8,6 @@ computes. A device that runs networks of other devices, as HETERO does, uses the
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from polydevice.dtype import Array, ElementType
 from polydevice.errors import BlobError, InferenceError, RequestError
 from polydevice.remote import Copies, RemoteBlob
 from polydevice.runtime.overlap import host_arrays
+from polydevice.runtime.spare_memory import SpareMemory
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 
@@ -48,6 +48,7 @@ class Runner(ABC):
         is_part: whether the runner of another request has this one run, and hands on what it
             returns. Then outputs are not put back into memory that they had for other shapes: who
             got it meanwhile is not known here.
+        spare: memory of outputs that had other sizes.
     """
 
     def __init__(self, executable: ExecutableNetwork) -> None:
@@ -57,6 +58,7 @@ class Runner(ABC):
         self.kept: dict[str, RemoteBlob | None] = {}
         self.given: set[str] = set()
         self.is_part = False
+        self.spare = SpareMemory(executable.memory)
 
     # -- computing ----------------------------------------------------------------------------
 
@@ -138,21 +140,17 @@ class Runner(ABC):
         Raises:
             DeviceMemoryError: it is more than the network may use (MEMORY_LIMIT).
         """
-        size = desc.span_bytes or 0
-        return self._allocated(name, size, desc.element_type, lambda: Blob.empty(desc).array)
+        what, size = f"{self._port(name).kind} {name!r}", desc.span_bytes or 0
+        array = self.executable.memory.allocated(size, what, lambda: Blob.empty(desc).array)
+        return self._bound(name, array, desc.element_type)
 
     def allocate_sizes(self, name: str, sizes: tuple[int, ...]) -> Blob:
-        """Do the same of these sizes and the port's type, in half the time."""
+        """Do the same of these sizes and the port's type, in memory that was there if possible."""
         element_type = self.executable.ports[name].element_type
-        dtype = element_type.dtype
-        span_bytes = dtype.itemsize * (math.prod(sizes) or math.prod([n or 1 for n in sizes]))
-        return self._allocated(name, span_bytes, element_type, lambda: np.empty(sizes, dtype))
-
-    def _allocated(
-        self, name: str, size_bytes: int, element_type: ElementType, make: Callable[[], Array]
-    ) -> Blob:
         what = f"{self._port(name).kind} {name!r}"
-        array = self.executable.memory.allocated(size_bytes, what, make)
+        return self._bound(name, self.spare.array(sizes, element_type.dtype, what), element_type)
+
+    def _bound(self, name: str, array: Array, element_type: ElementType) -> Blob:
         made = Blob(array, element_type)
         self.given.discard(name)
         self.bind(name, made)

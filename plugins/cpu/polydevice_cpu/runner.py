@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from polydevice.runtime.executor import is_stream_thread
 from polydevice.runtime.follower import Follower, log_failure
 from polydevice.runtime.layer_times import LayerTime
 from polydevice.runtime.runner import Runner
+from polydevice.runtime.spare_memory import LEAST_BYTES
 from polydevice.runtime.variable import RequestVariable
 from polydevice_cpu.cores import keep_to
 from polydevice_cpu.onednn import openmp
@@ -32,9 +33,12 @@ if TYPE_CHECKING:
     from polydevice_cpu.executable import CpuExecutableNetwork
 
 
-KEPT_BYTES = 1 << 18
-"""Outputs of that size are kept with a bound plan; to allocate larger ones again, which takes some
-20 us, is little beside computing them."""
+KEPT_BYTES = LEAST_BYTES
+"""Outputs of less are kept with a bound plan; memory of larger ones goes from shape to shape."""
+
+
+def _nothing() -> None:
+    """Return nothing."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,7 @@ class CpuRunner(Runner):
         self._context = Context(executable.compiled)
         self.plans = executable.compiled.request_plans(self._context)
         self.bound: BoundPlan | None = None
+        self._latest: Callable[[], BoundPlan | None] = _nothing
         self._places: dict[str, tuple[int, bool, tuple[int, ...]]] = {}
         self._sources: dict[int, Array] = {}
         self._ready: WeakKeyDictionary[BoundPlan, _Ready] = WeakKeyDictionary()
@@ -102,6 +107,7 @@ class CpuRunner(Runner):
         """Let go of the plan and its memory, once the network is closed; blobs stay."""
         self.bound = None
         self.plans.release()
+        self.spare.close()
 
     def set_batch(self, size: int) -> None:
         """Let the next inferences compute the first items of the batch only."""
@@ -174,6 +180,9 @@ class CpuRunner(Runner):
         """Choose the plan for the inputs' shapes and point it to inputs and outputs."""
         arrays = [self._items(self.array(name)) for name in self.executable.inputs]
         bound = self.plans.bound(shapes_of(arrays))
+        before, self._latest = self._latest(), ref(bound)
+        if before is not None and before is not bound:
+            before.leave()
         self._sources = {}
         for index, array in enumerate(arrays):
             if is_small(array):
@@ -220,7 +229,7 @@ class CpuRunner(Runner):
             self._places[name] = (index, False, shape)
             outputs.append((index, name, blob))
         size, has_own = bound.plan.result_bytes, not (limit or self.given or self.is_part)
-        if bound not in self._ready and has_own and size <= KEPT_BYTES:
+        if bound not in self._ready and has_own and size < KEPT_BYTES:
             self._ready[bound] = _Ready(self._places, outputs)
             bound.held_bytes += size
 

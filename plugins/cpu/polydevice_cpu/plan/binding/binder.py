@@ -16,7 +16,7 @@ from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.plan.binding.array_calls import call_of, tail_of
 from polydevice_cpu.plan.binding.blocks import BlockCalls
 from polydevice_cpu.plan.binding.context import Context
-from polydevice_cpu.plan.binding.moving import MovingPlace, view_of
+from polydevice_cpu.plan.binding.moving import NOWHERE, MovingPlace, view_of
 from polydevice_cpu.plan.binding.stretches import Call
 from polydevice_cpu.plan.binding.strips import StripCall, run_strips
 from polydevice_cpu.plan.binding.workspace import Workspace
@@ -213,11 +213,13 @@ class Binder:
         arrays: list[Array] = []
         for position, value in enumerate(values):
             home = self.home(value.storage)
-            arrays.append(np.empty(0) if home is None else view_of(value, home))
+            arrays.append(NOWHERE if home is None else view_of(value, home))
             if home is None:
 
-                def update(data: Array, position: int = position, value: Value = value) -> None:
-                    arrays[position] = view_of(value, data)
+                def update(
+                    data: Array | None, position: int = position, value: Value = value
+                ) -> None:
+                    arrays[position] = NOWHERE if data is None else view_of(value, data)
 
                 self.place(value.storage.root).views.append(update)
         return arrays

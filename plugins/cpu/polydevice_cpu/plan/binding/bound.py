@@ -68,16 +68,20 @@ class BoundPlan:
         self._table = self._table_of(plan)
         self._order = self._bound_steps() if self._table is None else self._table.order
         self._steps = self._order if self._table is None else []
-        parts = sum(max(len(each.primitives), 1) for each in self._order)
+        self.tail_outputs = binder.tail_outputs
+        self.computes_arrays = binder.computes_arrays
+        parts, counts, most = 0, [], 1
+        for each in self._order:
+            parts += len(each.primitives) or 1
+            most = max(most, each.threads, each.shared)
+            if each.threads:
+                counts.append(each.threads)
         self.held_bytes = BOUND_BYTES * parts + binder.held_bytes
         if self._table is not None:
             self.held_bytes += self._table.words_bytes
-        self.tail_outputs = binder.tail_outputs
-        self.computes_arrays = binder.computes_arrays
-        counts = [each.threads for each in self._order if each.threads]
         # NumPy's steps may multiply with oneDNN's code, too.
         self._first_threads = counts[0] if counts else context.compiled.settings.threads
-        self._most_threads = max((*counts, *(each.shared for each in self._order)), default=1)
+        self._most_threads = most
         self._changes_threads = len(set(counts)) > 1
         self._stretches: list[list[Call]] | None = None
         self._without: AbstractSet[int] = frozenset()
@@ -308,6 +312,13 @@ class BoundPlan:
         return None if number == SEVERAL else self.plan.step(number)
 
     # -- inputs and outputs -------------------------------------------------------------------
+
+    def leave(self) -> None:
+        """Keep nothing of inputs and outputs, which are set again before the next run."""
+        for place in (*self._binder.inputs.values(), *self._binder.outputs.values()):
+            place.leave()
+        if self._giving_way is not None and self._giving_way.alone is not None:
+            self._giving_way.alone.leave()
 
     def set_input(self, index: int, array: Array) -> None:
         """Read an input from this C-contiguous array from now on."""

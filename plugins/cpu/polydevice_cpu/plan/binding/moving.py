@@ -11,6 +11,9 @@ from polydevice.dtype import Array
 from polydevice_cpu.onednn.engine import Memories, address_of
 from polydevice_cpu.plan.value import Value
 
+NOWHERE: Array = np.empty(0, np.uint8)
+"""In the place of an array whose memory the caller has yet to provide."""
+
 
 class MovingPlace:
     """An input or output whose memory the caller provides, and what must follow when it moves."""
@@ -24,7 +27,7 @@ class MovingPlace:
         self.memories: list[tuple[int, int]] = []
         self.addresses: list[tuple[list[int] | array[int], int, int]] = []
         self.tables: list[tuple[Array, Array, Array]] = []
-        self.views: list[Callable[[Array], None]] = []
+        self.views: list[Callable[[Array | None], None]] = []
 
     def move(self, array: Array) -> None:
         """Let everything follow to this array."""
@@ -47,6 +50,13 @@ class MovingPlace:
             for update in self.views:
                 update(data)
         self.address = address
+
+    def leave(self) -> None:
+        """Keep nothing of the memory, which may serve others; it moves before it is used again."""
+        if self.views:
+            self.address = -1
+            for update in self.views:
+                update(None)
 
 
 def view_of(value: Value, data: Array) -> Array:

@@ -10,21 +10,26 @@ import numpy as np
 
 from polydevice.bounds import computing_ahead
 from polydevice.dtype import Array
+from polydevice.errors import ShapeError
 from polydevice.memory_budget import host_memory_bytes
 from polydevice.network import Network
 from polydevice.node import Node, Port
+from polydevice.ops.broadcast import Broadcast, BroadcastMode
 from polydevice.ops.control_flow import If
 from polydevice.ops.io import Constant
 from polydevice.ops.op import Op
+from polydevice.ops.pointwise import AutoBroadcast, BinaryPointwise
 from polydevice.ops.random import Multinomial, RandomUniform
 from polydevice.passes.check_sizes import check_sizes
 from polydevice.rewrites.control_flow.inline_branches import inline_branches
 from polydevice.runtime.plan_cache import Shapes
-from polydevice.shape import Shape
+from polydevice.shape import Shape, broadcast
 from polydevice.symbolic_size import UntraceableError
 from polydevice.tensor import TensorDesc
 from polydevice_cpu.implement import evaluate
 from polydevice_cpu.onednn.engine import address_of
+
+_AS_NUMPY = (BroadcastMode.NUMPY, BroadcastMode.BIDIRECTIONAL)
 
 _SMALL_BYTES = 1024
 """Up to which elements are compared; of more integers, whether they are one array."""
@@ -39,6 +44,7 @@ class Sized:
         stable: addresses of arrays that are the same for all shapes: the network's constants.
         followers: those of `nodes` whose outputs may change with the shapes.
         fixed: numbers of what the others' outputs are.
+        spared: where a node reads a row instead of as many copies of it as there are rows.
         needed: what is computed when the network runs; forgotten where other values are known
             ahead of that.
     """
@@ -49,7 +55,32 @@ class Sized:
     stable: set[int]
     followers: Sequence[Node]
     fixed: _Numbers
+    spared: Sequence[Spared] = ()
     needed: list[Needed] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Spared:
+    """An input of a pointwise operation, whose broadcasting rule repeats a row by itself.
+
+    Attributes:
+        node: the operation.
+        place: of the input.
+        copies: the row repeated, which it would read.
+    """
+
+    node: Node
+    place: int
+    copies: Port
+
+    def holds(self) -> bool:
+        """Whether the result has the same shape without the copies."""
+        ports = list(self.node.inputs)
+        ports[self.place] = self.copies
+        try:
+            return _stretched(ports) == _stretched(self.node.inputs)
+        except ShapeError:  # which who infers the node itself tells better
+            return False
 
 
 @dataclass(frozen=True)
@@ -130,6 +161,7 @@ class Sizes:
         inlined = inline_branches(network, prepared)
         nodes = network.nodes()
         check_sizes(nodes, host_memory_bytes(), "CPU")
+        spared = _spare_copies(nodes)
         stable, followers, fixed = set(), [], _Numbers()
         for node in nodes:
             if isinstance(node.op, Constant):
@@ -137,10 +169,10 @@ class Sizes:
                 fixed.of(node.output.desc)
             else:
                 followers.append(node)
-        return Sized(network, nodes, _kinds(nodes), stable, followers, fixed), not inlined
+        return Sized(network, nodes, _kinds(nodes), stable, followers, fixed, spared), not inlined
 
     def _again(self, sized: Sized, shapes: Shapes) -> bool:
-        """Infer what other shapes change; False where an If can be replaced now."""
+        """Infer what other shapes change; False where more than that is to be changed now."""
         changed: set[Port] = set()
         touched: list[Node] = []
         parameters = set(_set(sized.network, shapes))
@@ -160,7 +192,7 @@ class Sizes:
                         if (known.constant is None) is not (port.desc.constant is None):
                             sized.needed.clear()
         check_sizes(touched, host_memory_bytes(), "CPU")
-        return not any(
+        return all(each.holds() for each in sized.spared) and not any(
             isinstance(node.op, If) and node.inputs[0].desc.constant is not None
             for node in sized.followers
         )
@@ -251,6 +283,33 @@ def _computes_with_weights(node: Node) -> bool:
 
 def _is_large(value: Array) -> bool:
     return value.nbytes > _SMALL_BYTES
+
+
+def _spare_copies(nodes: Sequence[Node]) -> list[Spared]:
+    """Let pointwise operations read a row whose copies they read; return which do."""
+    found = []
+    for node in nodes:
+        op = node.op
+        if not isinstance(op, BinaryPointwise) or op.auto_broadcast is not AutoBroadcast.NUMPY:
+            continue
+        for place, port in enumerate(node.inputs):
+            if not isinstance(port.node.op, Broadcast) or port.node.op.mode not in _AS_NUMPY:
+                continue
+            row, spared = port.node.inputs[0], Spared(node, place, port)
+            if row.shape is None or not row.desc.is_static or len(row.shape) > 1:
+                continue
+            node.inputs[place] = row
+            if spared.holds():
+                found.append(spared)
+            else:
+                node.inputs[place] = port
+    return found
+
+
+def _stretched(ports: Sequence[Port]) -> Shape | None:
+    """The shape of all together."""
+    first, second = (port.shape for port in ports)
+    return None if first is None or second is None else broadcast(first, second)
 
 
 def _kinds(nodes: Sequence[Node]) -> dict[Node, int]:

@@ -13,6 +13,7 @@ from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.plan.binding.array_calls import call_of, written
 from polydevice_cpu.plan.binding.binder import Binder
 from polydevice_cpu.plan.binding.bound_step import SEVERAL, BoundStep
+from polydevice_cpu.plan.binding.moving import NOWHERE
 from polydevice_cpu.plan.binding.stretches import Call
 from polydevice_cpu.plan.binding.strips import run_strips
 from polydevice_cpu.plan.step import Compute
@@ -126,9 +127,11 @@ class BoundTable:
     ) -> None:
         """Keep an array up to date when an input or output moves."""
         at = len(arrays)
-        arrays.append(np.empty(0, dtype))
+        arrays.append(NOWHERE)
 
-        def update(data: Array) -> None:
-            arrays[at] = np.ndarray(view[0], dtype, data, view[1], view[2])
+        def update(data: Array | None) -> None:
+            arrays[at] = (
+                NOWHERE if data is None else np.ndarray(view[0], dtype, data, view[1], view[2])
+            )
 
         binder.place_of(home.kind, home.number).views.append(update)
