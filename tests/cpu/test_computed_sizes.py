@@ -11,12 +11,14 @@ import pytest
 from polydevice.ops.interpolate import scaled_size
 from polydevice.symbolic_size import whole
 from polydevice.symbolic_trace import tracing
+from polydevice_cpu.algorithms.by_machine.code import has_avx512
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.ops import generate
 from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.filling import filled
 from polydevice_cpu.plan.filling.sizes_alone import of_sizes_alone
 from polydevice_cpu.plan.step import ArrayStep
+from polydevice_cpu.plan.tables.plan import TablePlan
 from polydevice_cpu.plan.value import Kind, Storage, Value
 from tests.cpu import models
 from tests.cpu.loading import image, load, wait_for_settling
@@ -187,6 +189,53 @@ def test_what_sizes_alone_tell_is_computed_by_the_first_inference(core, monkeypa
             np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
         wait_for_settling()
     assert len(counts) in (4, 8)  # two lengths and requests, and once more where plans were settled
+
+
+def distances() -> bytes:
+    """Scores of positions and what is added for their distances, in steps that double."""
+    nodes = [
+        *length(),
+        ("Range", ["first", "n_", "each"], ["r"], {}),
+        ("Unsqueeze", ["r", "zero"], ["across"], {}),
+        ("Unsqueeze", ["r", "one"], ["down"], {}),
+        ("Sub", ["across", "down"], ["apart"], {}),
+        ("Abs", ["apart"], ["far"], {}),
+        ("Cast", ["far"], ["f"], {"to": FLOAT}),
+        ("Add", ["f", "least"], ["g"], {}),
+        ("Log", ["g"], ["h"], {}),
+        ("Cast", ["h"], ["i"], {"to": WHOLE}),
+        ("Gather", ["table", "i"], ["added"], {}),
+        ("Transpose", ["x"], ["t"], {"perm": [0, 2, 1]}),
+        ("MatMul", ["x", "t"], ["s"], {}),
+        ("Add", ["s", "added"], ["a"], {}),
+        ("Softmax", ["a"], ["p"], {"axis": -1}),
+        ("MatMul", ["p", "x"], ["y"], {}),
+    ]
+    nodes.insert(len(length()), ("Squeeze", ["n"], ["n_"], {}))
+    weights = numbers(first=0, each=1, zero=[0], one=[1], least=np.float32([1]))
+    weights |= {"table": image(1, 9)}
+    return models.build(nodes, {"x": ["b", "n", 4]}, ["y"], weights)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_sizes_alone_tell_is_part_of_tables(core, monkeypatch, threads):
+    monkeypatch.setattr(settling, "RUNS", 4)
+    model = distances()
+    executable = load(core, model, CPU_THREADS_NUM=threads)
+    request, tables = executable.create_infer_request(), 0
+    for number, rows in enumerate([40, 41, 43, 50, 33, 57, 50, 61, 62, 39, 33, 62, 62, 62, 62, 62]):
+        x = image(number, 2, rows, 4)
+        (wanted,) = models.answer(model, {"x": x})
+        for _ in range(2):
+            (got,) = request.infer({"x": x}).values()
+            np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+        plan = executable.latest_plan()
+        if isinstance(plan, TablePlan):
+            tables += 1
+            assert len(plan.once) > 6
+            assert len(plan.once & plan.late.keys()) <= 1  # the range itself
+        wait_for_settling()
+    assert tables > 5 or not has_avx512()
 
 
 def test_what_takes_much_memory_is_computed_in_each_inference(core, monkeypatch):

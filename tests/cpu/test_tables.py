@@ -446,3 +446,24 @@ def test_places_by_formulas_never_overlap(seed):
         for (one, at, size), (other, place, bytes_) in itertools.combinations(pieces, 2):
             if one.first <= other.last and other.first <= one.last:
                 assert at + size <= place or place + bytes_ <= at
+
+
+def test_samples_of_planes_of_open_sizes_are_no_part_of_a_table(core, caplog):
+    """Their code is told floats of the sizes."""
+    nodes = [
+        ("Relu", ["x"], ["r"], {}), ("Sigmoid", ["r"], ["s"], {}), ("Tanh", ["s"], ["t"], {}),
+        ("Conv", ["t", "w"], ["c"], {"kernel_shape": [1, 1]}),
+        ("GridSample", ["c", "grid"], ["y"], {"mode": "linear"}),
+    ]  # fmt: skip
+    sizes = {"x": ["n", 3, "h", "w_"], "grid": ["n", 5, 4, 2]}
+    model = models.build(nodes, sizes, ["y"], {"w": image(3, 8, 3, 1, 1)}, opset=20)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    request, tables, drawn = executable.create_infer_request(), 0, np.random.default_rng(2)
+    for number in range(20):
+        high, wide = map(int, drawn.integers(5, 30, 2))
+        feed = {"x": image(number, 1, 3, high, wide), "grid": np.tanh(image(number, 1, 5, 4, 2))}
+        (wanted,) = models.answer(model, feed)
+        np.testing.assert_allclose(request.infer(feed)["y"], wanted, rtol=CLOSE, atol=CLOSE)
+        tables += isinstance(executable.latest_plan(), TablePlan)
+    assert tables > 6
+    assert "no table" not in caplog.text

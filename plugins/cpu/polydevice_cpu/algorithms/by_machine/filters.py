@@ -386,7 +386,9 @@ def _axis(size: int, stride: int, *, align_corners: bool) -> bytes:
     whole = size - 1 if align_corners else size
     period = max(2 * whole, 1)
     top = period - (not align_corners)
-    return struct.pack("<5fi", whole, not align_corners, size - 1, period, top, stride)
+    # Packing alone would hide that a size is a formula.
+    floats = map(float, (whole, not align_corners, size - 1, period, top))
+    return struct.pack("<5fi", *floats, int(stride))
 
 
 def is_known(sizes: Sequence[int]) -> bool:

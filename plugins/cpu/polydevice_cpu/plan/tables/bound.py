@@ -51,7 +51,8 @@ class BoundTable:
     def _bound(self, binder: Binder, each: Run | ArrayForm | StripForm | int) -> BoundStep:
         plan = self._plan
         if isinstance(each, Run):
-            return BoundStep(SEVERAL, self._code(*each.calls), shared=plan.form.threads)
+            number = each.steps[0] if each.steps[0] in plan.once else SEVERAL
+            return BoundStep(number, self._code(*each.calls), shared=plan.form.threads)
         if isinstance(each, ArrayForm):
             return BoundStep(each.step, self._array(binder, each, *plan.arrays[each.at]))
         if isinstance(each, StripForm):

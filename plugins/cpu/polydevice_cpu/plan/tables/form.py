@@ -45,7 +45,7 @@ class Home(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Steps one after the other that machine code computes.
+    """Steps one after the other that machine code computes; or one that depends on sizes alone.
 
     Attributes:
         steps: numbers of the first step, and of the one behind the last.
@@ -147,7 +147,11 @@ class TableForm:
         for number in range(self.step_count):
             if number in self.calls and (number, Way.CODE) not in broken:
                 first, end = self.calls[number]
-                last = order[-1] if order else None
+                last = (
+                    None
+                    if number in self.once or number - 1 in self.once or not order
+                    else order[-1]
+                )
                 if isinstance(last, Run) and number - last.steps[0] < STRETCH:
                     order[-1] = Run((last.steps[0], number + 1), (last.calls[0], end))
                 else:

@@ -216,7 +216,7 @@ class Making:
         self._kept_bytes = tuple(storage.size_bytes for storage in kept) if self._kept else ()
         self._place()
         for number, form in enumerate(recipe.steps):
-            if number in self._once or not self._is_made(number, form):
+            if not self._is_made(number, form):
                 self.late.append(number)
         self._shapes = tuple(
             filled.value(number).shape if form.place >= 0 else form.given.shape
