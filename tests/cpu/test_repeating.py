@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from polydevice.errors import InferenceError, ShapeError
-from polydevice_cpu.plan.array_steps import repeating
-from polydevice_cpu.plan.array_steps.repeating import OFTEN
 from polydevice_cpu.plan.compiled import RequestPlans
+from polydevice_cpu.plan.tails import repeating
+from polydevice_cpu.plan.tails.repeating import OFTEN
 from tests.cpu.loading import at_once, load
 from tests.cpu.models import answer, build
 

@@ -20,7 +20,6 @@ from polydevice.symbolic_trace import Trace
 from polydevice_cpu.implement import evaluate
 from polydevice_cpu.onednn.ahead import ahead
 from polydevice_cpu.passes import prepare
-from polydevice_cpu.plan.array_steps.tail import make_tail
 from polydevice_cpu.plan.binding.bound import BoundPlan
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.loops.growing import Growing
@@ -35,12 +34,13 @@ from polydevice_cpu.plan.garbage import collected_later
 from polydevice_cpu.plan.plan import Plan, PlanParts
 from polydevice_cpu.plan.settling import Settling
 from polydevice_cpu.plan.step import PrimitiveStep, TailStep
+from polydevice_cpu.plan.tails.tail import Tails
 from polydevice_cpu.proof.ledger import keep_verdicts
 
 if TYPE_CHECKING:
     from polydevice_cpu.plan.filling.template import PlanTemplate
 
-BEGINNINGS = 4
+BEGINNINGS = 16
 """Sizes with which a loop begins that are remembered: with other ones, others may be bound."""
 
 PATIENCE = 2
@@ -112,6 +112,8 @@ class CompiledNetwork:
         shapes = [parameter.output.shape for parameter in network.parameters]
         self.templates = Templates[Plan](shapes, patience=PATIENCE)
         self._settling = Settling() if settling is None else settling
+        are_open = not all(shape is not None and shape.is_static for shape in shapes)
+        self._tails = Tails(self._part, are_shared=are_open)
 
     @property
     def network(self) -> Network:
@@ -238,7 +240,7 @@ class CompiledNetwork:
             self.settings,
             self.weights,
             decisions,
-            lambda made, nodes: make_tail(made, nodes, self._part),
+            lambda made, nodes: self._tails.step(made, nodes, self.network),
         )
         return builder.build()
 
@@ -271,6 +273,7 @@ class CompiledNetwork:
         self.sizes.clear()
         self.templates.clear()
         self.bodies.clear()
+        self._tails.clear()
         self.weights.clear()
 
     def request_plans(self, context: Context, workspace: Workspace | None = None) -> RequestPlans:

@@ -212,7 +212,7 @@ class ArrayStep:
 
 @dataclass
 class TailStep:
-    """Run what depends on sizes that only the data tells; see `array_steps.tail`.
+    """Run what depends on sizes that only the data tells; see `tails.tail`.
 
     Attributes:
         inputs: values of the boundary, dense.
@@ -230,6 +230,8 @@ class TailStep:
     implementation: str = "dynamic"
     layers: tuple[str, ...] = ()
     """Names of the nodes."""
+    is_shared: bool = False
+    """Whether it serves plans for other sizes as well."""
 
     @property
     def values(self) -> list[Value]:

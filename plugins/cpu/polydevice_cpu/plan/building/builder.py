@@ -70,7 +70,7 @@ class PlanBuilder:
         decisions: Decisions,
         make_tail: Callable[[PlanBuilder, list[Node]], TailStep],
     ) -> None:
-        self.network = sized.network
+        self.network, self.nodes = sized.network, sized.nodes
         self._sized = sized
         self.settings = settings
         self.weights = weights

@@ -136,10 +136,13 @@ class Sizes:
             UntraceableError: there are bodies in it, or variables.
         """
         sized, _ = self._first(shapes, prepared)
+        late = _late(sized.nodes)
         for node in sized.nodes:
             draws = isinstance(node.op, (RandomUniform, Multinomial))
-            if node.op.has_bodies or (node.op.is_stateful and not draws) or node.op.has_side_effect:
-                raise UntraceableError(f"{node.title} keeps something or has a body")
+            if (node.op.is_stateful and not draws) or node.op.has_side_effect:
+                raise UntraceableError(f"{node.title} keeps something")
+            if node.op.has_bodies and node not in late:  # a tail runs it as it is
+                raise UntraceableError(f"{node.title} has a body")
         return sized
 
     def clear(self) -> None:
@@ -285,12 +288,24 @@ def _is_large(value: Array) -> bool:
     return value.nbytes > _SMALL_BYTES
 
 
+def _late(nodes: Sequence[Node]) -> set[Node]:
+    """The nodes of which only the data tells some size, and all behind them."""
+    late: set[Node] = set()
+    for node in nodes:
+        is_open = not all(port.desc.is_static for port in node.outputs)
+        if is_open or any(port.node in late for port in node.inputs):
+            late.add(node)
+    return late
+
+
 def _spare_copies(nodes: Sequence[Node]) -> list[Spared]:
     """Let pointwise operations read a row whose copies they read; return which do."""
-    found = []
+    found, late = [], _late(nodes)
     for node in nodes:
         op = node.op
         if not isinstance(op, BinaryPointwise) or op.auto_broadcast is not AutoBroadcast.NUMPY:
+            continue
+        if node in late:  # a tail reads what it is given
             continue
         for place, port in enumerate(node.inputs):
             if not isinstance(port.node.op, Broadcast) or port.node.op.mode not in _AS_NUMPY:

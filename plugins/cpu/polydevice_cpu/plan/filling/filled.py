@@ -34,6 +34,7 @@ from polydevice_cpu.plan.step import (
     Start,
     Step,
     Strips,
+    TailStep,
 )
 from polydevice_cpu.plan.value import Kind, Storage, Value
 from polydevice_cpu.proof.claim import NotedClaim
@@ -129,7 +130,7 @@ class Filled:
             for storage in kept:
                 storage.kind = Kind.KEPT
         steps = list(map(self.step, recipe.steps))
-        outputs: list[Value | None] = [self.value(number) for number in recipe.outputs]
+        outputs = [None if number < 0 else self.value(number) for number in recipe.outputs]
         given = parts.inputs()
         inputs = partial(described, given, [self._sizes(desc) for desc in given])
         places = [storages[number] for number in arena]
@@ -145,6 +146,8 @@ class Filled:
             UnfitError: oneDNN answers otherwise for these sizes.
         """
         step, place, arguments, weights, inputs, outputs = form
+        if isinstance(step, TailStep):
+            return replace(step, inputs=[self.value(number) for number in inputs])
         if isinstance(step, ArrayStep):
             read, written = ([self.value(number) for number in each] for each in (inputs, outputs))
             start, code = step.start, step.implementation

@@ -29,9 +29,16 @@ from polydevice_cpu.plan.filling.strips import StripCutter, treats_positions_ali
 from polydevice_cpu.plan.filling.with_numpy.choices import ByNumPy, by_numpy
 from polydevice_cpu.plan.filling.with_numpy.means import may_be_a_mean
 from polydevice_cpu.plan.plan import PlanParts
-from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step
+from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step, TailStep
 from polydevice_cpu.plan.value import Kind, Storage, UnpackedValue, Value
 from polydevice_cpu.proof.claim import NotedClaim
+
+
+def _serves_all_sizes(step: Step) -> bool:
+    """Whether what runs a step that is no primitive's is the same for all sizes."""
+    if isinstance(step, TailStep):
+        return step.is_shared
+    return isinstance(step, ArrayStep) and serves_all_sizes(step.start)
 
 
 class PlanSizes:
@@ -97,9 +104,8 @@ class PlanSizes:
         for step in parts.steps:
             self._step(step)
         for output in parts.outputs:
-            if output is None:
-                raise UntraceableError("an output has a size that the data tells")
-            self._value(output)
+            if output is not None:
+                self._value(output)
         for desc in parts.inputs():
             self._note(desc, tuple(desc.shape or ()))
 
@@ -127,7 +133,7 @@ class PlanSizes:
             if isinstance(step.primitive, SymbolicPrimitive) and _is_in_place(step):
                 self.in_place.add(self.places[id(step.primitive)])
             self.products += products(step.primitive)
-        elif not isinstance(step, ArrayStep) or not serves_all_sizes(step.start):
+        elif not _serves_all_sizes(step):
             raise UntraceableError(f"{step.type} {step.name!r} is made for its sizes")
         for value in step.values:
             self._value(value)

@@ -14,7 +14,7 @@ from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
 from polydevice_cpu.onednn.primitive import SymbolicPrimitive
 from polydevice_cpu.plan.filling.sizes_alone import of_sizes_alone
 from polydevice_cpu.plan.plan import PlanParts
-from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep
+from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, TailStep
 from polydevice_cpu.plan.value import Kind, Storage, UnpackedValue, Value
 
 Packing = Callable[[Array, Descriptor], Value]
@@ -66,7 +66,7 @@ class StepForm(NamedTuple):
         inputs, outputs: of others: numbers of values.
     """
 
-    given: PrimitiveStep | ArrayStep
+    given: PrimitiveStep | ArrayStep | TailStep
     place: int
     arguments: Mapping[int, int]
     weights: int
@@ -81,7 +81,7 @@ class Recipe:
         storages, values, steps: how they are made.
         arena: numbers of the storages that need a place in the arena; how long they live is the
             same for all sizes, and noted.
-        outputs: numbers of values.
+        outputs: numbers of values; -1 for one of a size that the data tells.
         once: numbers of the steps that depend on sizes alone.
         kept: numbers of the storages that these write, and others read.
     """
@@ -101,11 +101,11 @@ class Recipe:
         self.values: list[ValueForm] = []
         self.steps: list[StepForm] = []
         for number, step in enumerate(parts.steps):
-            assert isinstance(step, (PrimitiveStep, ArrayStep))
+            assert isinstance(step, (PrimitiveStep, ArrayStep, TailStep))
             self.steps.append(self._step(step))
             for value in step.values:
                 value.storage.root.touch(number)
-        self.outputs = [self._value(each) for each in parts.outputs if each is not None]
+        self.outputs = [-1 if each is None else self._value(each) for each in parts.outputs]
         self.arena = [
             number
             for number, (given, _, shared, _) in enumerate(self.storages)
@@ -123,7 +123,9 @@ class Recipe:
             known = self._packed[form.place] = layout, packing(array, layout)
         return known[1]
 
-    def _step(self, step: PrimitiveStep | ArrayStep) -> StepForm:
+    def _step(self, step: PrimitiveStep | ArrayStep | TailStep) -> StepForm:
+        if isinstance(step, TailStep):
+            return StepForm(step, -1, {}, -1, tuple(map(self._value, step.inputs)), ())
         if isinstance(step, ArrayStep):
             inputs, outputs = (
                 tuple(map(self._value, side)) for side in (step.inputs, step.outputs)

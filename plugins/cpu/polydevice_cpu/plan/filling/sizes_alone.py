@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step
+from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step, TailStep
 from polydevice_cpu.plan.value import Kind, Storage, Value
 
 
@@ -39,7 +39,7 @@ def _found(steps: Sequence[Step], shared: set[int]) -> tuple[set[int], set[int]]
         # What was written before may be read: a sum is added to what its place holds.
         read += [root for root in made if id(root) in written]
         written.update(map(id, made))
-        if isinstance(step, ArrayStep) and step.draws:
+        if isinstance(step, TailStep) or (isinstance(step, ArrayStep) and step.draws):
             continue
         if all(root.kind is Kind.CONSTANT or id(root) in known for root in read) and all(
             root.kind is Kind.ARENA and id(root) not in shared for root in made

@@ -33,7 +33,7 @@ from polydevice_cpu.plan.filling.needs import Known
 from polydevice_cpu.plan.filling.parts import LEAST
 from polydevice_cpu.plan.filling.recipe import StepForm, ValueForm
 from polydevice_cpu.plan.plan import PlanParts
-from polydevice_cpu.plan.step import ArrayStep, ByMachine, Compute, PrimitiveStep
+from polydevice_cpu.plan.step import ArrayStep, ByMachine, Compute, PrimitiveStep, TailStep
 from polydevice_cpu.plan.tables.form import (
     ARENA,
     NOTHING,
@@ -68,6 +68,8 @@ def table_template(
         parts: of the template.
         sizes: of a plan that was filled in.
     """
+    if any(isinstance(step, TailStep) for step in parts.steps):
+        return None
     try:
         with tracing() as trace:
             numbers = formulas.traced(trace, [trace.input(size) for size in sizes])

@@ -41,29 +41,31 @@ def may_repeat(nodes: Sequence[Node]) -> bool:
 class Repeating:
     """A part of a tail for one request: node by node, or by the plan for its sizes."""
 
-    __slots__ = ("_counts", "_plans", "_walk")
+    __slots__ = ("_counts", "_plans", "_walk", "_walked")
 
-    def __init__(self, walk: Compute, plans: RequestPlans) -> None:
+    def __init__(self, walk: Compute, plans: RequestPlans, walked: int) -> None:
         """Begin with no sizes.
 
         Args:
             walk: computes node by node.
             plans: of the part as a network.
+            walked: how many arrays are what `walk` reads; those behind them are what plans read.
         """
-        self._walk, self._plans = walk, plans
+        self._walk, self._plans, self._walked = walk, plans, walked
         self._counts: dict[tuple[Any, ...], int] = {}
 
     def __call__(self, *arrays: Array) -> Sequence[Array]:
         """Compute."""
-        sizes = tuple([array.shape for array in arrays])
+        read = arrays[self._walked :]
+        sizes = tuple([array.shape for array in read])
         count = self._counts.get(sizes, 0)
         if count >= OFTEN:
-            return self._plans.infer(arrays)
+            return self._plans.infer(read)
         if count >= 0:
             if len(self._counts) >= KEPT:
                 self._counts.clear()
             self._counts[sizes] = count + 1 if count + 1 < OFTEN or self._is_whole(sizes) else -1
-        found = self._walk(*arrays)
+        found = self._walk(*arrays[: self._walked])
         return found if isinstance(found, (list, tuple)) else (found,)
 
     def _is_whole(self, sizes: tuple[Any, ...]) -> bool:

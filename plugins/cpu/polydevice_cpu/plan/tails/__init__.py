@@ -1,0 +1,1 @@
+"""What runs the nodes whose sizes only the data tells."""

@@ -1,0 +1,395 @@
+"""Tail: the part of a network whose sizes only the data tells, run when they are known.
+
+The nodes that make sizes unknown (NonZero, NonMaxSuppression, a Reshape to a computed shape…) run
+one by one on arrays. Heavy operations that follow form networks of their own (see `segments`) with
+these arrays as inputs, compiled for the sizes found; plans for sizes seen before are kept.
+
+Where the network's inputs have open sizes, one tail serves all of them: what their sizes tell is
+an array for what runs node by node, and computed once more in the networks of parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from polydevice.bounds import current_bounds
+from polydevice.dtype import Array
+from polydevice.network import Network
+from polydevice.node import Node, Port
+from polydevice.ops.control_flow import If
+from polydevice_cpu.plan.array_steps.checking import Check
+from polydevice_cpu.plan.array_steps.growth import COUNTED_BYTES, counted
+from polydevice_cpu.plan.array_steps.start import starter
+from polydevice_cpu.plan.binding.context import Context
+from polydevice_cpu.plan.binding.workspace import Workspace
+from polydevice_cpu.plan.step import Compute, Start, TailStep, outputs_of
+from polydevice_cpu.plan.tails.opened import Asked, NotSharedError, Opened, by_sizes, take_shapes
+from polydevice_cpu.plan.tails.repeating import Repeating, may_repeat
+from polydevice_cpu.plan.tails.segments import Segment, segments
+
+if TYPE_CHECKING:
+    from polydevice_cpu.plan.building.builder import PlanBuilder
+    from polydevice_cpu.plan.compiled import CompiledNetwork
+
+
+Begin = Callable[[Context, Workspace], Compute]
+"""Makes the function of a part for one request, with memory that its parts share."""
+
+
+Compile = Callable[[Network, int], "CompiledNetwork"]
+"""Compiles a part of a network, of so many that share what plans may take."""
+
+
+class Tails:
+    """The tails of a network, by what they consist of; for one thread at a time."""
+
+    def __init__(self, compile_: Compile, *, are_shared: bool) -> None:
+        """Begin with none.
+
+        Args:
+            compile_: compiles parts.
+            are_shared: whether one may serve plans for other sizes.
+        """
+        self._compile, self._are_shared = compile_, are_shared
+        self._made: dict[Hashable, Tail | None] = {}
+
+    def step(self, builder: PlanBuilder, nodes: list[Node], network: Network) -> TailStep:
+        """Return the step that runs `nodes`, the last ones of the builder's network.
+
+        Args:
+            builder: of the plan.
+            nodes: the nodes.
+            network: of open sizes, of which the builder's is a copy.
+        """
+        if self._are_shared:
+            opened = Opened(builder, network)
+            tail = self._shared(builder, nodes, opened) if opened.is_alike else None
+            if tail is not None:
+                return tail.step(builder, opened)
+        return Tail.of_sizes(builder, nodes, self._compile).step(builder, None)
+
+    def _shared(self, builder: PlanBuilder, nodes: list[Node], opened: Opened) -> Tail | None:
+        key = tuple((opened.number(node), opened.told(node)) for node in nodes)
+        if key not in self._made:
+            try:
+                self._made[key] = Tail.of_all_sizes(builder, nodes, self._compile, opened)
+            except NotSharedError:
+                self._made[key] = None
+        return self._made[key]
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._made.clear()
+
+
+class Tail:
+    """What runs the last nodes of a network.
+
+    Attributes:
+        start: see `TailStep`.
+    """
+
+    def __init__(
+        self,
+        start: Start,
+        boundary: Sequence[Port],
+        shapes: Sequence[Port],
+        results: Sequence[int],
+        new: frozenset[int],
+        layers: tuple[str, ...],
+        *,
+        is_shared: bool,
+    ) -> None:
+        """Take over what it consists of.
+
+        Args:
+            start: see `TailStep`, as `new` and `layers`.
+            boundary: what the nodes read of others.
+            shapes: of which the shapes are told besides, as those of arrays with a size of 0 more.
+            results: numbers of the network's results.
+            new: those of them that nobody else has.
+            layers: names of the nodes.
+            is_shared: whether the ports are those of the network of open sizes.
+        """
+        self.start = _once_for_each_request(self, start) if is_shared else start
+        self._boundary, self._shapes = boundary, shapes
+        self._results, self._new, self._layers = results, new, layers
+        self._is_shared = is_shared
+
+    def step(self, builder: PlanBuilder, opened: Opened | None) -> TailStep:
+        """Return the step of a plan."""
+        boundary, shapes = self._boundary, self._shapes
+        if opened is not None:
+            boundary, shapes = (list(map(opened.copy, ports)) for ports in (boundary, shapes))
+        values = [builder.array_value(port) for port in boundary]
+        for port in shapes:
+            assert port.shape is not None
+            values.append(builder.new_dense((0, *port.shape.static), np.dtype(np.uint8)))
+        return TailStep(
+            *("", "Tail", self.start, values, list(self._results), self._new),
+            layers=self._layers,
+            is_shared=self._is_shared,
+        )
+
+    @classmethod
+    def of_sizes(cls, builder: PlanBuilder, nodes: list[Node], compile_: Compile) -> Tail:
+        """Return the tail of the builder's network, for its sizes."""
+        results, new = _results(builder, nodes)
+        wanted = [builder.network.results[number].inputs[0] for number in results]
+        late = {port for node in nodes for port in node.outputs}
+        boundary = _read_from_outside(nodes, late, wanted)
+        parts = _joined(segments(nodes, late))
+        planned = sum(map(_may_be_planned, parts))
+
+        def compiled(part: Segment, _: Asked, gives: Sequence[Port]) -> CompiledNetwork:
+            inputs = {port: f"input{number}" for number, port in enumerate(part.reads())}
+            outputs = {port: f"output{number}" for number, port in enumerate(gives)}
+            whole = builder.network
+            return compile_(whole.extract(part.nodes, inputs, outputs, name=whole.name), planned)
+
+        asked = [Asked(part.reads(), [], []) for part in parts]
+        start = _in_turn(parts, asked, boundary, wanted, compiled)
+        layers = tuple(node.name for node in nodes)
+        return cls(start, boundary, [], results, new, layers, is_shared=False)
+
+    @classmethod
+    def of_all_sizes(
+        cls, builder: PlanBuilder, nodes: list[Node], compile_: Compile, opened: Opened
+    ) -> Tail:
+        """Return the tail of the network of open sizes.
+
+        Raises:
+            NotSharedError: something is for the builder's sizes alone.
+        """
+        results, new = _results(builder, nodes)
+        parts = _joined(segments(nodes, {port for node in nodes for port in node.outputs}))
+        planned = sum(map(_may_be_planned, parts))
+        for part in parts:  # cut by what sizes are known
+            part.nodes = list(map(opened.of, part.nodes))
+        own = list(map(opened.of, nodes))
+        network = opened.network
+        wanted = [network.results[number].inputs[0] for number in results]
+        late = {port for node in own for port in node.outputs}
+        boundary = _read_from_outside(own, late, wanted)
+        asked, done = [], set[Port]()
+        for part in parts:
+            asked.append(by_sizes(part, late, opened))
+            if not done.issuperset(port for port in asked[-1].read if port in late):
+                raise NotSharedError
+            done.update(part.outputs)
+
+        def compiled(part: Segment, asked: Asked, gives: Sequence[Port]) -> CompiledNetwork:
+            read = [*asked.read, *asked.shapes]
+            inputs = {port: f"input{number}" for number, port in enumerate(read)}
+            outputs = {port: f"output{number}" for number, port in enumerate(gives)}
+            inner = opened.in_order({*asked.nodes, *part.nodes})
+            made = network.extract(inner, inputs, outputs, name=network.name)
+            take_shapes(made, len(asked.read))
+            return compile_(made, planned)
+
+        start = _in_turn(parts, asked, boundary, wanted, compiled)
+        layers = tuple(node.name for node in nodes)
+        return cls(start, boundary, _shapes(parts, asked), results, new, layers, is_shared=True)
+
+
+def _results(builder: PlanBuilder, nodes: Sequence[Node]) -> tuple[list[int], frozenset[int]]:
+    """Numbers of the results that a tail computes, and of those that nobody else has."""
+    results = [
+        (number, result.inputs[0])
+        for number, result in enumerate(builder.network.results)
+        if builder.is_late(result.inputs[0])
+    ]
+    wanted = [port for _, port in results]
+    made = {port for node in nodes if isinstance(node.op, If) for port in node.outputs}
+    made -= {port for node in nodes for port in node.inputs}
+    new = frozenset(n for n, port in results if port in made and wanted.count(port) == 1)
+    return [number for number, _ in results], new
+
+
+def _once_for_each_request(tail: Tail, start: Start) -> Start:
+    """Let all plans of a request that have the same tail share what it keeps."""
+
+    def known(context: Context) -> Compute:
+        made = context.tails.get(tail)
+        if made is None:
+            made = context.tails[tail] = start(context)
+        return made
+
+    return known
+
+
+def _shapes(parts: Sequence[Segment], asked: Sequence[Asked]) -> list[Port]:
+    """Of what the shapes are told to parts that may be planned."""
+    pairs = zip(parts, asked, strict=True)
+    return list(
+        dict.fromkeys(x for part, each in pairs if _may_be_planned(part) for x in each.shapes)
+    )
+
+
+def _may_be_planned(part: Segment) -> bool:
+    """Whether a part may have plans: always, or for sizes that come back."""
+    return part.is_planned or (not part.is_first and may_repeat(part.nodes))
+
+
+def _joined(parts: list[Segment]) -> list[Segment]:
+    """Join neighbours that are not planned: they run node by node."""
+    joined: list[Segment] = []
+    for part in parts:
+        if joined and not (_may_be_planned(joined[-1]) or _may_be_planned(part)):
+            joined[-1].nodes.extend(part.nodes)
+        else:
+            joined.append(part)
+    return joined
+
+
+def _in_turn(
+    parts: Sequence[Segment],
+    asked: Sequence[Asked],
+    boundary: Sequence[Port],
+    wanted: Sequence[Port],
+    compiled: Callable[[Segment, Asked, Sequence[Port]], CompiledNetwork],
+) -> Start:
+    """Run parts one after the other, each as a plan of its own or node by node.
+
+    Args:
+        parts: they.
+        asked: what each needs as a network.
+        boundary: what arrays are given of; behind them are arrays that tell shapes.
+        wanted: what is returned.
+        compiled: makes a part a network that gives some ports.
+    """
+    if not any(map(_may_be_planned, parts)):
+        return _interpret([node for part in parts for node in part.nodes], boundary, wanted)
+    walked = [list(dict.fromkeys(part.reads())) for part in parts]
+    begins: list[Begin] = []
+    rows: list[tuple[list[Hashable], list[Port]]] = []
+    for number, part in enumerate(parts):
+        own = asked[number]
+        later = {port for ports_read in walked[number + 1 :] for port in ports_read}
+        later.update(port for each in asked[number + 1 :] for port in each.read)
+        gives = [port for port in part.outputs if port in later or port in wanted]
+        walk = _beginning(_interpret(part.nodes, walked[number], gives))
+        reads: list[Hashable] = [*walked[number]]
+        if not _may_be_planned(part):
+            begins.append(walk)
+        else:
+            if part.is_planned:
+                reads = []
+            walk_first = None if part.is_planned else walk
+            begins.append(_planned(compiled(part, own, gives), walk_first, len(reads)))
+            reads += [*own.read, *((port, "shape") for port in own.shapes)]
+        rows.append((reads, gives))
+    ports: dict[Hashable, None] = dict.fromkeys(boundary)
+    ports |= dict.fromkeys((port, "shape") for port in _shapes(parts, asked))
+    given = len(ports)
+    ports |= dict.fromkeys([*wanted, *(port for _, gives in rows for port in gives)])
+    numbers = {port: number for number, port in enumerate(ports)}
+    constants = [
+        port.desc.constant if isinstance(port, Port) else None for port in [*ports][given:]
+    ]
+    last = {port: k for k, (reads, _) in enumerate(rows) for port in reads if port not in wanted}
+    forgotten = [[numbers[port] for port in last if last[port] == k] for k in range(len(rows))]
+    places = [([numbers[p] for p in reads], [numbers[p] for p in gives]) for reads, gives in rows]
+    results = [numbers[port] for port in wanted]
+
+    def start(context: Context) -> Compute:
+        workspace = Workspace(context.compiled.memory)  # they run by turns
+        runs = [begin(context, workspace) for begin in begins]
+
+        def compute(*arrays: Array) -> list[Array]:
+            values: list[Any] = [*arrays, *constants]
+            for run, (reads, writes), forget in zip(runs, places, forgotten, strict=True):
+                outputs = run(*[values[number] for number in reads])
+                for number, output in zip(writes, outputs_of(outputs), strict=True):
+                    values[number] = output
+                for number in forget:
+                    values[number] = None
+            return [values[number] for number in results]
+
+        return compute
+
+    return start
+
+
+def _beginning(start: Start) -> Begin:
+    return lambda context, _: start(context)
+
+
+def _planned(compiled: CompiledNetwork, walk: Begin | None, walked: int) -> Begin:
+    """A part by its plans, or node by node until sizes repeat, which reads the first arrays."""
+
+    def begin(context: Context, workspace: Workspace) -> Compute:
+        plans = compiled.request_plans(context, workspace)
+        if walk is not None:
+            return Repeating(walk(context, workspace), plans, walked)
+        return lambda *arrays: plans.infer(arrays)
+
+    return begin
+
+
+def _read_from_outside(nodes: Sequence[Node], own: set[Port], wanted: Sequence[Port]) -> list[Port]:
+    """The ports that `nodes` read, or that are wanted, and that none of them computes."""
+    read = [port for node in nodes for port in node.inputs]
+    return list(
+        dict.fromkeys(
+            port for port in (*read, *wanted) if port not in own and port.desc.constant is None
+        )
+    )
+
+
+def _interpret(nodes: Sequence[Node], boundary: Sequence[Port], wanted: Sequence[Port]) -> Start:
+    """Run nodes one by one; values are dropped after their last reader.
+
+    A node takes some 1 µs besides what NumPy computes, so values have numbers here, not names.
+    """
+    read = [port for node in nodes for port in node.inputs]
+    ports = dict.fromkeys([*boundary, *read, *wanted])
+    ports |= dict.fromkeys(port for node in nodes for port in node.outputs)
+    numbers = {port: number for number, port in enumerate(ports)}
+    constants: list[Array | None] = [port.desc.constant for port in ports]
+    last = {port: k for k, node in enumerate(nodes) for port in node.inputs}
+    keep = {*wanted, *(port for port in ports if port.desc.constant is not None)}
+    starts = [starter(node.op) for node in nodes]
+    rows = [
+        (
+            node,
+            Check(node),
+            [numbers[port] for port in node.inputs],
+            [numbers[port] for port in node.outputs],
+            [numbers[port] for port in last if last[port] == k and port not in keep],
+        )
+        for k, node in enumerate(nodes)
+    ]
+    results = [numbers[port] for port in wanted]
+
+    def start(context: Context) -> Compute:
+        steps = [(begin(context), *row) for begin, row in zip(starts, rows, strict=True)]
+
+        def compute(*arrays: Array) -> list[Array]:
+            values: list[Any] = [*arrays, *constants[len(arrays) :]]
+            go_on = current_bounds().check
+            for run, node, check, reads, writes, forget in steps:  # errors name the node
+                go_on()
+                inputs = [values[number] for number in reads]
+                check(inputs)
+                try:
+                    output = run(*inputs)
+                except (ArithmeticError, LookupError, TypeError, ValueError):
+                    check.values(inputs)
+                    raise
+                if type(output) is np.ndarray and len(writes) == 1:
+                    large = output.nbytes >= COUNTED_BYTES
+                    values[writes[0]] = counted(node.op, output) if large else output
+                else:
+                    for number, each in zip(writes, outputs_of(output), strict=True):
+                        values[number] = counted(node.op, each)
+                for number in forget:
+                    values[number] = None
+            return [values[number] for number in results]
+
+        return compute
+
+    return start
