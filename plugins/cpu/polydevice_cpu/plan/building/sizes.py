@@ -136,13 +136,10 @@ class Sizes:
             UntraceableError: there are bodies in it, or variables.
         """
         sized, _ = self._first(shapes, prepared)
-        late = _late(sized.nodes)
         for node in sized.nodes:
             draws = isinstance(node.op, (RandomUniform, Multinomial))
             if (node.op.is_stateful and not draws) or node.op.has_side_effect:
                 raise UntraceableError(f"{node.title} keeps something")
-            if node.op.has_bodies and node not in late:  # a tail runs it as it is
-                raise UntraceableError(f"{node.title} has a body")
         return sized
 
     def clear(self) -> None:

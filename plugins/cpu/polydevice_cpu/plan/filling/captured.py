@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 
 from polydevice.dtype import ElementType
+from polydevice.network import Network
 from polydevice.symbolic_size import is_symbolic
 
 _PLAIN = (
     *(int, float, complex, bool, str, bytes, type(None), type, range, Enum, ElementType),
     *(np.generic, np.dtype, np.ufunc, BuiltinFunctionType),
+    Network,  # a body, which copies of the network around it share
 )
 
 
