@@ -221,5 +221,8 @@ def test_a_closed_network_lets_go_of_its_tails(core):
         request.infer(feed(seed))
     tails = executable.compiled._tails
     assert any(isinstance(each, Tail) for each in tails._made.values())
+    context = request.runner._context
+    assert len(context.tails) == 1
     executable.close()
     assert not tails._made
+    assert not context.tails

@@ -66,7 +66,10 @@ Making = Callable[[Shapes, Trace], "Template[P] | None"]
 
 
 def varying_sizes(declared: Sequence[Shape], shapes: Shapes) -> list[int] | None:
-    """Return the sizes that shapes leave open, of shapes given for them; None where they differ."""
+    """Return the sizes that shapes leave open, of shapes given for them; None where they differ.
+
+    None where one is 0, too: of nothing little is computed, which a plan of numbers knows.
+    """
     found = []
     for own, given in zip(declared, shapes, strict=False):
         if given is None or len(own) != len(given):
@@ -75,7 +78,7 @@ def varying_sizes(declared: Sequence[Shape], shapes: Shapes) -> list[int] | None
             if isinstance(dim, int):  # nearly every one, or any; asked for every new shape
                 if dim != size:
                     return None
-            elif size < dim.min or (dim.max is not None and size > dim.max):
+            elif not size or size < dim.min or (dim.max is not None and size > dim.max):
                 return None
             else:
                 found.append(size)

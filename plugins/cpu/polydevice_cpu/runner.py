@@ -107,6 +107,7 @@ class CpuRunner(Runner):
         """Let go of the plan and its memory, once the network is closed; blobs stay."""
         self.bound = None
         self.plans.release()
+        self._context.tails.clear()
         self.spare.close()
 
     def set_batch(self, size: int) -> None:

@@ -269,6 +269,7 @@ class CompiledNetwork:
             self._in_one_thread.plans.clear()
             self._in_one_thread.sizes.clear()
             self._in_one_thread.templates.clear()
+            self._in_one_thread._tails.clear()
         self.plans.clear()
         self.sizes.clear()
         self.templates.clear()
