@@ -150,6 +150,13 @@ def test_where_no_size_varies_plans_are_made(declared, given):
     assert not traced
 
 
+def test_sizes_of_0_are_planned_by_numbers():
+    trace, traced = tracing_by(1)
+    templates = Templates(OPEN)
+    assert templates.plan(((0, 3),), lambda _: "made", trace) == "made"
+    assert not traced
+
+
 def test_what_cannot_be_traced_is_not_tried_again():
     tried = []
 

@@ -150,9 +150,13 @@ class CompiledNetwork:
             NetworkError: when an operation does not accept the shapes.
         """
         plan = self.plans.get(shapes, lambda: self._make(shapes))
-        if not plan.is_final:
-            self._settling.note(shapes, plan, self._replace)
+        self.note(shapes, plan)
         return plan
+
+    def note(self, shapes: Shapes, plan: Plan, runs: int = 1) -> None:
+        """Take notice that a plan for these shapes runs, or has run so often."""
+        if not plan.is_final:
+            self._settling.note(shapes, plan, self._replace, runs)
 
     def _replace(self, shapes: Shapes, plan: Plan, made: Plan) -> None:
         self._check_memory(shapes, made)
@@ -319,6 +323,11 @@ class RequestPlans:
                     return None
                 latest = self._rounds = Rounds(op, plan, shapes, self.context, self._workspace)
         return latest
+
+    def note(self, rounds: Rounds | None, iterations: int) -> None:
+        """Take notice of iterations, as of inferences: the next loop may have a better plan."""
+        if rounds is not None:
+            self.compiled.note(rounds.shapes, rounds.plan, iterations)
 
     def growing(self, op: Iteration, shapes: Shapes) -> Growing | None:
         """Return iterations of `op` that begin with inputs of these shapes for the second time."""

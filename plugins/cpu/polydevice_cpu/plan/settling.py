@@ -36,9 +36,9 @@ class Settling:
         self._thread: threading.Thread | None = None
         self._is_stopped = False
 
-    def note(self, shapes: Shapes, plan: Plan, replace: Replace) -> None:
-        """Take notice of an inference with a plan that is not final."""
-        plan.runs += 1
+    def note(self, shapes: Shapes, plan: Plan, replace: Replace, runs: int = 1) -> None:
+        """Take notice of so many inferences with a plan that is not final."""
+        plan.runs += runs
         if plan.runs < RUNS:
             return
         with self._lock:

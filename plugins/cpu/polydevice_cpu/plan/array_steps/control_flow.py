@@ -147,6 +147,7 @@ def _iterate(
             most = min(end, ITERATION_LIMIT)
             iteration, goes_on = rounds.go_on(iteration, most, condition, changing, kept)
             results = rounds.results(iteration - 1)
+    plans.note(rounds, iteration)
     if (rounds is not None or growing is not None) and results is not None:
         results = [result.copy() for result in results]
     return _collect(op, inputs, given, results, parts)
