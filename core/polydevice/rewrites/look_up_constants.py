@@ -46,7 +46,8 @@ def look_up_constants(network: Network) -> int:
         rows = table.node.constant
         if rows is None or rows.dtype.hasobject or places.node.constant is not None:
             continue
-        if axis.node.constant is None or normalize_axis(int(axis.node.constant), rows.ndim):
+        at = axis.desc.static_ints
+        if at is None or normalize_axis(at[0], rows.ndim):
             continue
         build = Emitter(node.name, evaluate=network.evaluate, origins=node.layers)
         made = _one_for_all(build, node, rows) or _moved(build, node, rows, len(users[table]) == 1)
