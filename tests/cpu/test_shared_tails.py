@@ -226,3 +226,60 @@ def test_a_closed_network_lets_go_of_its_tails(core):
     executable.close()
     assert not tails._made
     assert not context.tails
+
+
+ROWS = [
+    ("Greater", "x none", "mask", {}), ("NonZero", "mask", "at", {}),
+    ("Transpose", "at", "rows", {"perm": [1, 0]}), ("Slice", "rows zero one one", "items", {}),
+    ("Squeeze", "items one", "i", {}), ("Gather", "x i", "chosen", {}),
+]  # fmt: skip
+ONES = {"value": numpy_helper.from_array(np.array([1]))}
+
+CASES = {
+    # Of no rows it is known how many are chosen, and a row is read where it lies.
+    "empty first": (
+        [*ROWS, ("ReduceMax", "r", "row", {"axes": [0], "keepdims": 0}),
+         ("Shape", "chosen", "sh", {}), ("Expand", "row sh", "copies", {}),
+         ("Add", "chosen copies", "y", {})],
+        {"x": ["n", 8], "r": [3, 8]}, [(0, 8), (5, 8), (0, 8), (7, 8), (5, 8)],
+    ),
+    # Places among ones are known ahead of few rows, and of many only once they are counted.
+    "known of few": (
+        [("Shape", "x", "sh", {}), ("Slice", "sh zero one", "n", {}), ("Tanh", "r", "row", {}),
+         ("ConstantOfShape", "n", "ones", ONES), ("NonZero", "ones", "at", {}),
+         ("Squeeze", "at zero", "i", {}), ("Gather", "x i", "g", {}), ("Reshape", "g sh", "u", {}),
+         ("Expand", "row sh", "copies", {}), ("Add", "u copies", "t", {}),
+         ("MatMul", "t w2", "y", {})],
+        {"x": ["n", 8], "r": [8]}, [(3, 8), (100_000, 8), (4, 8)],
+    ),
+    # One size is told of what has an open one besides, and that nobody reads.
+    "a size of what is open": (
+        [*CHOSEN, ("ReduceMax", "sums", "col", {"axes": [0], "keepdims": 0}),
+         ("Greater", "col none", "cm", {}), ("Compress", "t cm", "d", {"axis": 1}),
+         ("Shape", "d", "ds", {}), ("Slice", "ds zero one zero", "n", {}),
+         ("Cast", "n", "f", {"to": F}), ("MatMul", "chosen w2", "p", {}), ("Mul", "p f", "y", {})],
+        {"x": ["n", "l", 8]}, [(2, 3, 8), (1, 5, 8), (3, 10, 8), (2, 3, 8), (2, 9, 8), (5, 2, 8)],
+    ),
+    "a size of what may be open": (
+        [*CHOSEN, ("Shape", "x", "sh", {}), ("Slice", "sh one two", "l", {}),
+         ("ConstantOfShape", "l", "ones", ONES), ("NonZero", "ones", "nz", {}),
+         ("Squeeze", "nz zero", "i", {}), ("Gather", "t i", "d", {"axis": 1}),
+         ("Shape", "d", "ds", {}), ("Slice", "ds zero one", "n", {}), ("Cast", "n", "f", {"to": F}),
+         ("MatMul", "chosen w2", "p", {}), ("Div", "p f", "y", {})],
+        {"x": ["n", "l", 8]}, [(2, 3, 8), (1, 70_000, 8), (2, 5, 8), (1, 70_000, 8)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_known_of_some_sizes_alone(core, name, backwards):
+    nodes, inputs, shapes = CASES[name]
+    declared = {key: (F, sizes) for key, sizes in inputs.items()}
+    model = network(nodes, ["y"], {**CONSTANTS, "two": [2]}, declared)
+    request = load(core, model).create_infer_request()
+    for number, shape in enumerate(shapes[::-1] if backwards else shapes):
+        given = {"x": image(number, *shape)}
+        if "r" in inputs:
+            given["r"] = image(number + 50, *inputs["r"])
+        check(request, model, given)

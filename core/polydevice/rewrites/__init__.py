@@ -75,8 +75,7 @@ def _share(network: Network, wishes: Wishes) -> int:
 
 
 def _look_up(network: Network, wishes: Wishes) -> int:
-    del wishes  # all devices gain
-    return look_up_constants(network)
+    return look_up_constants(network) if wishes.look_up else 0
 
 
 def _select(network: Network, wishes: Wishes) -> int:

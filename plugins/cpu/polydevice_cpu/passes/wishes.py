@@ -89,5 +89,6 @@ def cpu_wishes(*, integers: bool, prepare: Callable[[Network], None]) -> Wishes:
         collect=True,
         select=True,
         join=True,
+        look_up=True,
         prepare=prepare,
     )

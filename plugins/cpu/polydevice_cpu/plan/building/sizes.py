@@ -192,7 +192,7 @@ class Sizes:
                         if (known.constant is None) is not (port.desc.constant is None):
                             sized.needed.clear()
         check_sizes(touched, host_memory_bytes(), "CPU")
-        return all(each.holds() for each in sized.spared) and not any(
+        return _can_stay(sized) and not any(
             isinstance(node.op, If) and node.inputs[0].desc.constant is not None
             for node in sized.followers
         )
@@ -283,6 +283,14 @@ def _computes_with_weights(node: Node) -> bool:
 
 def _is_large(value: Array) -> bool:
     return value.nbytes > _SMALL_BYTES
+
+
+def _can_stay(sized: Sized) -> bool:
+    """Whether what reads a row instead of its copies may read it for other sizes."""
+    if not sized.spared:
+        return True
+    late = _late(sized.nodes)
+    return all(each.node not in late and each.holds() for each in sized.spared)
 
 
 def _late(nodes: Sequence[Node]) -> set[Node]:

@@ -117,8 +117,10 @@ def by_sizes(part: Segment, late: Container[Port], opened: Opened) -> Asked:
                 raise NotSharedError
             elif port in late:
                 read.update({} if port in own else {port: None})
-            else:
+            elif opened.copy(port).desc.is_static:
                 asked[port] = None
+            else:  # which nobody computes, as what is asked of its shape is known
+                raise NotSharedError
     return Asked(list(read), [port for port in asked if port not in read], more)
 
 

@@ -67,7 +67,7 @@ class Tails:
         if self._are_shared:
             opened = Opened(builder, network)
             tail = self._shared(builder, nodes, opened) if opened.is_alike else None
-            if tail is not None:
+            if tail is not None and tail.suits(opened):
                 return tail.step(builder, opened)
         return Tail.of_sizes(builder, nodes, self._compile).step(builder, None)
 
@@ -118,6 +118,10 @@ class Tail:
         self._boundary, self._shapes = boundary, shapes
         self._results, self._new, self._layers = results, new, layers
         self._is_shared = is_shared
+
+    def suits(self, opened: Opened) -> bool:
+        """Whether the shapes that are told are known as a whole."""
+        return all(opened.copy(port).desc.is_static for port in self._shapes)
 
     def step(self, builder: PlanBuilder, opened: Opened | None) -> TailStep:
         """Return the step of a plan."""
