@@ -283,3 +283,22 @@ def test_what_is_known_of_some_sizes_alone(core, name, backwards):
         if "r" in inputs:
             given["r"] = image(number + 50, *inputs["r"])
         check(request, model, given)
+
+
+def test_what_is_behind_texts_is_of_the_tail(core):
+    """Where copies of a row are read as the model says."""
+    nodes = [
+        ("Cast", "v", "s", {"to": TensorProto.STRING}), ("Cast", "s", "f", {"to": F}),
+        ("Shape", "x", "sh", {}), ("Tanh", "r", "row", {}), ("Unsqueeze", "f m1", "u", {}),
+        ("Expand", "row sh", "copies", {}), ("Add", "u copies", "t", {}),
+        ("MatMul", "t w2", "y", {}),
+    ]  # fmt: skip
+    model = network(nodes, ["y"], CONSTANTS, {"v": (F, ["n"]), "x": (F, ["n", 8]), "r": (F, [8])})
+    request = load(core, model).create_infer_request()
+    for rows in (3, 5, 3, 7, 2, 9, 4):
+        given = {
+            "v": np.arange(rows).astype(np.float32),
+            "x": image(rows, rows, 8),
+            "r": image(1, 8),
+        }
+        check(request, model, given)

@@ -18,7 +18,7 @@ from polydevice.memory_budget import MemoryBudget
 LEAST_BYTES = 1 << 14
 """Smaller arrays are allocated: Python's memory has room for them, mostly."""
 
-MOST_BYTES = 1 << 25
+MOST_BYTES = 1 << 24
 """So much is kept for later at most; of larger arrays nothing."""
 
 MARGIN = 8

@@ -68,7 +68,7 @@ Making = Callable[[Shapes, Trace], "Template[P] | None"]
 def varying_sizes(declared: Sequence[Shape], shapes: Shapes) -> list[int] | None:
     """Return the sizes that shapes leave open, of shapes given for them; None where they differ.
 
-    None where one is 0, too: of nothing little is computed, which a plan of numbers knows.
+    None where one is 0, too: empty inputs are planned with numbers, of which most steps fall away.
     """
     found = []
     for own, given in zip(declared, shapes, strict=False):

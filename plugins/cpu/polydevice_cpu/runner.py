@@ -33,12 +33,13 @@ if TYPE_CHECKING:
     from polydevice_cpu.executable import CpuExecutableNetwork
 
 
-KEPT_BYTES = LEAST_BYTES
-"""Outputs of less are kept with a bound plan; memory of larger ones goes from shape to shape."""
+KEPT_BYTES = 1 << 18
+"""Outputs of that size together are kept with a bound plan, where none is so large that its memory
+goes from shape to shape."""
 
 
-def _nothing() -> None:
-    """Return nothing."""
+def _no_plan() -> None:
+    """Return nothing, in the place of the bound plan that ran last."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class CpuRunner(Runner):
         self._context = Context(executable.compiled)
         self.plans = executable.compiled.request_plans(self._context)
         self.bound: BoundPlan | None = None
-        self._latest: Callable[[], BoundPlan | None] = _nothing
+        self._latest: Callable[[], BoundPlan | None] = _no_plan
         self._places: dict[str, tuple[int, bool, tuple[int, ...]]] = {}
         self._sources: dict[int, Array] = {}
         self._ready: WeakKeyDictionary[BoundPlan, _Ready] = WeakKeyDictionary()
@@ -181,9 +182,10 @@ class CpuRunner(Runner):
         """Choose the plan for the inputs' shapes and point it to inputs and outputs."""
         arrays = [self._items(self.array(name)) for name in self.executable.inputs]
         bound = self.plans.bound(shapes_of(arrays))
-        before, self._latest = self._latest(), ref(bound)
+        before = self._latest()
         if before is not None and before is not bound:
             before.leave()
+        self._latest = ref(bound)
         self._sources = {}
         for index, array in enumerate(arrays):
             if is_small(array):
@@ -218,7 +220,7 @@ class CpuRunner(Runner):
             name: (index, True, self.array(name).shape)
             for index, name in enumerate(self.executable.inputs)
         }
-        limit, outputs = self.executable.batch_limit, []
+        limit, outputs, largest = self.executable.batch_limit, [], 0
         for index in bound.plan.whole_outputs:
             name, (shape, _) = self.executable.output_keys[index], bound.plan.results[index]
             blob = self.blobs.get(name)
@@ -229,8 +231,9 @@ class CpuRunner(Runner):
             bound.set_output(index, self._items(blob.array))
             self._places[name] = (index, False, shape)
             outputs.append((index, name, blob))
+            largest = max(largest, blob.array.nbytes)
         size, has_own = bound.plan.result_bytes, not (limit or self.given or self.is_part)
-        if bound not in self._ready and has_own and size < KEPT_BYTES:
+        if bound not in self._ready and has_own and size <= KEPT_BYTES and largest < LEAST_BYTES:
             self._ready[bound] = _Ready(self._places, outputs)
             bound.held_bytes += size
 

@@ -244,7 +244,7 @@ class CompiledNetwork:
             self.settings,
             self.weights,
             decisions,
-            lambda made, nodes: self._tails.step(made, nodes, self.network),
+            lambda made, nodes: self._tails.step(made, nodes, self._network),
         )
         return builder.build()
 

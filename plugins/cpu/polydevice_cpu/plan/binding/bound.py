@@ -314,7 +314,8 @@ class BoundPlan:
     # -- inputs and outputs -------------------------------------------------------------------
 
     def leave(self) -> None:
-        """Keep nothing of inputs and outputs, which are set again before the next run."""
+        """Keep no array of inputs and outputs, which are set again before the next run."""
+        self.tail_outputs.clear()
         for place in (*self._binder.inputs.values(), *self._binder.outputs.values()):
             place.leave()
         if self._giving_way is not None and self._giving_way.alone is not None:

@@ -52,7 +52,10 @@ class MovingPlace:
         self.address = address
 
     def leave(self) -> None:
-        """Keep nothing of the memory, which may serve others; it moves before it is used again."""
+        """Keep no array in the memory, which may serve others.
+
+        Addresses stay, of what may be nobody's: `move` comes before they are used again.
+        """
         if self.views:
             self.address = -1
             for update in self.views:

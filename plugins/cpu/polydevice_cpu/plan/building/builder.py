@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from polydevice.dtype import Array, ElementType
+from polydevice.dtype import Array
 from polydevice.network.kept_layers import NONE_KEPT, KeptLayers
 from polydevice.node import FLOAT_REASON, Node, Port
 from polydevice.ops.io import Constant, Parameter, Result
@@ -31,7 +31,7 @@ from polydevice_cpu.plan.array_steps.start import starter, writer
 from polydevice_cpu.plan.building.decisions import Decisions
 from polydevice_cpu.plan.building.integers import Integers
 from polydevice_cpu.plan.building.pending import Pending
-from polydevice_cpu.plan.building.sizes import Needed, Sized
+from polydevice_cpu.plan.building.sizes import Needed, Sized, is_plain
 from polydevice_cpu.plan.building.weights import WeightStore, constant_value, pack
 from polydevice_cpu.plan.building.worth import threads_worth
 from polydevice_cpu.plan.channels_last import as_channels_last
@@ -369,7 +369,7 @@ class PlanBuilder:
     def _place_inputs(self) -> None:
         for index, parameter in enumerate(self.network.parameters):
             port = parameter.output
-            if not _is_plain(port) or port.shape is None:
+            if not is_plain(port) or port.shape is None:
                 # Strings, sequences and optionals: passed on as they are.
                 objects = Storage(Kind.OBJECTS, 0, index=index)
                 self._values[port] = Value(objects, (), np.dtype(object), ())
@@ -389,7 +389,7 @@ class PlanBuilder:
         else:
             if node.outputs:
                 return True
-        if not self._late.isdisjoint(node.inputs) or not all(map(_is_plain, node.outputs)):
+        if not self._late.isdisjoint(node.inputs) or not all(map(is_plain, node.outputs)):
             self._late.update(node.outputs)
             return isinstance(node.op, Parameter)
         if isinstance(node.op, (Parameter, Constant)):
@@ -478,9 +478,3 @@ def _of_formulas(array: Array, dtype: np.dtype[Any]) -> Value:
     """A constant that was computed from symbolic sizes."""
     storage = Storage(Kind.CONSTANT, array.size * dtype.itemsize, array=array)
     return Value(storage, array.shape, dtype, row_major(array.shape))
-
-
-def _is_plain(port: Port) -> bool:
-    """Whether the port holds numbers in an array of known sizes."""
-    desc = port.desc
-    return desc.is_static and desc.element_type is not ElementType.string

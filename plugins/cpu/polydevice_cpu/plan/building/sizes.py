@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from polydevice.bounds import computing_ahead
-from polydevice.dtype import Array
+from polydevice.dtype import Array, ElementType
 from polydevice.errors import ShapeError
 from polydevice.memory_budget import host_memory_bytes
 from polydevice.network import Network
@@ -133,7 +133,7 @@ class Sizes:
         """Return a network of its own for inputs of which some sizes are symbolic.
 
         Raises:
-            UntraceableError: there are bodies in it, or variables.
+            UntraceableError: there are variables in it.
         """
         sized, _ = self._first(shapes, prepared)
         for node in sized.nodes:
@@ -294,13 +294,20 @@ def _can_stay(sized: Sized) -> bool:
 
 
 def _late(nodes: Sequence[Node]) -> set[Node]:
-    """The nodes of which only the data tells some size, and all behind them."""
+    """The nodes that a plan leaves to its tail, as `PlanBuilder` does."""
     late: set[Node] = set()
     for node in nodes:
-        is_open = not all(port.desc.is_static for port in node.outputs)
-        if is_open or any(port.node in late for port in node.inputs):
+        if node.outputs and all(port.desc.constant is not None for port in node.outputs):
+            continue
+        if not all(map(is_plain, node.outputs)) or any(port.node in late for port in node.inputs):
             late.add(node)
     return late
+
+
+def is_plain(port: Port) -> bool:
+    """Whether the port holds numbers in an array of known sizes."""
+    desc = port.desc
+    return desc.is_static and desc.element_type is not ElementType.string
 
 
 def _spare_copies(nodes: Sequence[Node]) -> list[Spared]:

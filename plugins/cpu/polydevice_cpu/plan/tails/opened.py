@@ -60,7 +60,7 @@ class Opened:
         return self._sized[self._places[port.node]].outputs[port.index]
 
     def is_told(self, port: Port) -> bool:
-        """Whether sizes tell the value of a port of open sizes."""
+        """Whether sizes tell the value of a port of open sizes, and no input does: an empty one."""
         return self.copy(port).desc.constant is not None and not isinstance(port.node.op, Parameter)
 
     def in_order(self, nodes: Iterable[Node]) -> list[Node]:
@@ -83,7 +83,7 @@ class Asked(NamedTuple):
 
 
 def by_sizes(part: Segment, late: Container[Port], opened: Opened) -> Asked:
-    """What a part of the network of open sizes needs as a network.
+    """Return what a part of the network of open sizes needs as a network.
 
     Args:
         part: of the network of open sizes.

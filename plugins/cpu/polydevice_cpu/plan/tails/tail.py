@@ -56,15 +56,15 @@ class Tails:
         self._compile, self._are_shared = compile_, are_shared
         self._made: dict[Hashable, Tail | None] = {}
 
-    def step(self, builder: PlanBuilder, nodes: list[Node], network: Network) -> TailStep:
+    def step(self, builder: PlanBuilder, nodes: list[Node], network: Network | None) -> TailStep:
         """Return the step that runs `nodes`, the last ones of the builder's network.
 
         Args:
             builder: of the plan.
             nodes: the nodes.
-            network: of open sizes, of which the builder's is a copy.
+            network: of open sizes, of which the builder's is a copy; None where it was let go of.
         """
-        if self._are_shared:
+        if self._are_shared and network is not None:
             opened = Opened(builder, network)
             tail = self._shared(builder, nodes, opened) if opened.is_alike else None
             if tail is not None and tail.suits(opened):
@@ -72,6 +72,7 @@ class Tails:
         return Tail.of_sizes(builder, nodes, self._compile).step(builder, None)
 
     def _shared(self, builder: PlanBuilder, nodes: list[Node], opened: Opened) -> Tail | None:
+        # Which nodes, and what of their inputs sizes tell: all else comes with the arrays.
         key = tuple((opened.number(node), opened.told(node)) for node in nodes)
         if key not in self._made:
             try:
