@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from polydevice_cpu.onednn.library import library
 from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.compiled import CompiledNetwork
 from polydevice_cpu.plan.step import TailStep
@@ -124,7 +125,8 @@ def test_one_tail_serves_all_sizes(core, made, name, threads, monkeypatch):
     assert len(tails) <= 2  # of formulas fewer values are known ahead than of numbers
     assert len(made) <= 1 + len(tails)
     assert executable.compiled.templates.filled > 8
-    if name != "light":  # whose sizes come back before it is planned
+    # Sizes of "light" come back before it is planned; without oneDNN nothing is heavy.
+    if name != "light" and library() is not None:
         assert max(each.templates.filled for each in made[1:]) > 6
 
 
