@@ -23,6 +23,21 @@ def node(kind, inputs, outputs, **attributes):
     return helper.make_node(kind, inputs.split(), outputs.split(), **attributes)
 
 
+def inserting(steps, part, kind, carried, shape=None):
+    """A loop's body that inserts `part` into a list, and hands `carried` on as `a`."""
+    listed = helper.make_tensor_sequence_value_info
+    return helper.make_graph(
+        [
+            *steps, node("SequenceInsert", f"list {part}", "longer"),
+            node("Identity", "given", "goes"),
+        ],
+        "body",
+        [info("number", WHOLE, []), info("given", B, []), info("a", F, shape),
+         listed("list", kind, None)],
+        [info("goes", B, []), info(carried, F, shape), listed("longer", kind, None)],
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("trips", [1, 2, 9])
 @pytest.mark.parametrize("read", ["joined", "stacked", "stacked last", "stacked and counted"])
 def test_what_iterations_insert_into_a_list(core, monkeypatch, read, trips):
@@ -30,17 +45,8 @@ def test_what_iterations_insert_into_a_list(core, monkeypatch, read, trips):
 
     Where the list is joined alone, parts are the loop's output, and no list is made.
     """
-    body = helper.make_graph(
-        [
-            node("MatMul", "a w", "b"), node("ArgMax", "b", "k", axis=1),
-            node("SequenceInsert", "list k", "longer"), node("Identity", "given", "goes"),
-        ],
-        "body",
-        [info("number", WHOLE, []), info("given", B, []), info("a", F, [3, 4]),
-         helper.make_tensor_sequence_value_info("list", WHOLE, None)],
-        [info("goes", B, []), info("b", F, [3, 4]),
-         helper.make_tensor_sequence_value_info("longer", WHOLE, None)],
-    )  # fmt: skip
+    steps = [node("MatMul", "a w", "b"), node("ArgMax", "b", "k", axis=1)]
+    body = inserting(steps, "k", WHOLE, "b", [3, 4])
     nodes = [
         node("SequenceEmpty", "", "none", dtype=WHOLE),
         helper.make_node("Loop", ["n", "go", "x", "none"], ["last", "list"], body=body),
@@ -78,17 +84,7 @@ def test_what_iterations_insert_into_a_list(core, monkeypatch, read, trips):
 @pytest.mark.parametrize("stacked", [True, False])
 def test_lists_that_have_parts_before(core, monkeypatch, stacked, axis, rows):
     """Which stay where they are, in front, whether there is an iteration or not."""
-    body = helper.make_graph(
-        [
-            node("MatMul", "a w", "b"), node("Tanh", "b", "c"),
-            node("SequenceInsert", "list c", "longer"), node("Identity", "given", "goes"),
-        ],
-        "body",
-        [info("number", WHOLE, []), info("given", B, []), info("a", F, None),
-         helper.make_tensor_sequence_value_info("list", F, None)],
-        [info("goes", B, []), info("c", F, None),
-         helper.make_tensor_sequence_value_info("longer", F, None)],
-    )  # fmt: skip
+    body = inserting([node("MatMul", "a w", "b"), node("Tanh", "b", "c")], "c", F, "c")
     nodes = [
         node("Neg", "x", "z"), node("SequenceConstruct", "x z", "two"),
         helper.make_node("Loop", ["n", "", "x", "two"], ["last", "list"], body=body),
@@ -117,17 +113,7 @@ def test_lists_that_have_parts_before(core, monkeypatch, stacked, axis, rows):
 
 def test_parts_before_of_another_shape(core):
     """What a loop of no iteration would have inserted could not be joined with them."""
-    body = helper.make_graph(
-        [
-            node("MatMul", "a w", "b"), node("SequenceInsert", "list b", "longer"),
-            node("Identity", "given", "goes"),
-        ],
-        "body",
-        [info("number", WHOLE, []), info("given", B, []), info("a", F, [2, 3]),
-         helper.make_tensor_sequence_value_info("list", F, None)],
-        [info("goes", B, []), info("b", F, [2, 3]),
-         helper.make_tensor_sequence_value_info("longer", F, None)],
-    )  # fmt: skip
+    body = inserting([node("MatMul", "a w", "b")], "b", F, "b", [2, 3])
     nodes = [
         node("Neg", "x", "z"), node("SequenceConstruct", "x z", "two"),
         helper.make_node("Loop", ["n", "", "a", "two"], ["last", "list"], body=body),
