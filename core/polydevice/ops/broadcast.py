@@ -26,6 +26,10 @@ class BroadcastMode(Enum):
     """The input's axes start at a given target axis."""
 
 
+AS_NUMPY = (BroadcastMode.NUMPY, BroadcastMode.BIDIRECTIONAL)
+"""Modes that put axes beside each other from the last one on."""
+
+
 @operation("Broadcast", since=(1, 3))
 class Broadcast(Op):
     """Repeat elements until the input has the target shape.

@@ -14,7 +14,7 @@ from polydevice.dtype import Array
 from polydevice.emitter import Emitter
 from polydevice.network import Network, namer
 from polydevice.node import Node, Port
-from polydevice.ops.broadcast import Broadcast, BroadcastMode, Tile
+from polydevice.ops.broadcast import AS_NUMPY, Broadcast, Tile
 from polydevice.ops.concat import Concat
 from polydevice.ops.convert import Convert
 from polydevice.ops.gather import Gather
@@ -32,8 +32,6 @@ _MOVE: tuple[type[Op], ...] = (
 )  # fmt: skip
 """What makes of equal elements equal ones."""
 
-_NUMPY = (BroadcastMode.NUMPY, BroadcastMode.BIDIRECTIONAL)
-
 
 def look_up_constants(network: Network) -> int:
     """Look up ahead what constants tell; return how many lookups became something else."""
@@ -47,7 +45,7 @@ def look_up_constants(network: Network) -> int:
         if rows is None or rows.dtype.hasobject or places.node.constant is not None:
             continue
         at = axis.desc.static_ints
-        if at is None or normalize_axis(at[0], rows.ndim):
+        if not at or normalize_axis(at[0], rows.ndim):
             continue
         build = Emitter(node.name, evaluate=network.evaluate, origins=node.layers)
         made = _one_for_all(build, node, rows) or _moved(build, node, rows, len(users[table]) == 1)
@@ -105,15 +103,7 @@ def _way(port: Port) -> list[Node]:
     way = []
     while port.node.constant is None:
         node = port.node
-        if (
-            not isinstance(node.op, (Slice, Unsqueeze, Broadcast))
-            or node.inputs[0].desc.rank is None
-        ):
-            return []
-        if isinstance(node.op, Broadcast) and node.op.mode not in _NUMPY:
-            return []
-        axes = _axes(node)
-        if axes is None:
+        if not isinstance(node.op, (Slice, Unsqueeze, Broadcast)) or _axes(node) is None:
             return []
         way.append(node)
         port = node.inputs[0]
@@ -124,7 +114,7 @@ def _axes(node: Node) -> list[int] | None:
     """Along which axes a node moves something, counted from the first; None if that is open."""
     op, rank = node.op, node.inputs[0].desc.rank
     if isinstance(op, Broadcast):
-        return [] if op.mode in _NUMPY else None
+        return [] if op.mode in AS_NUMPY else None
     if rank is None:
         return None
     if isinstance(op, Slice) and len(node.inputs) < 5:

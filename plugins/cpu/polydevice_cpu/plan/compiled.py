@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from polydevice_cpu.plan.filling.template import PlanTemplate
 
 BEGINNINGS = 16
-"""Sizes with which a loop begins that are remembered: with other ones, others may be bound."""
+"""Sizes with which a loop begins that a request remembers: with other ones, others may be bound."""
 
 PATIENCE = 2
 """Plans that are made with numbers before one is made with formulas."""

@@ -14,7 +14,7 @@ from polydevice.errors import ShapeError
 from polydevice.memory_budget import host_memory_bytes
 from polydevice.network import Network
 from polydevice.node import Node, Port
-from polydevice.ops.broadcast import Broadcast, BroadcastMode
+from polydevice.ops.broadcast import AS_NUMPY, Broadcast
 from polydevice.ops.control_flow import If
 from polydevice.ops.io import Constant
 from polydevice.ops.op import Op
@@ -28,8 +28,6 @@ from polydevice.symbolic_size import UntraceableError
 from polydevice.tensor import TensorDesc
 from polydevice_cpu.implement import evaluate
 from polydevice_cpu.onednn.engine import address_of
-
-_AS_NUMPY = (BroadcastMode.NUMPY, BroadcastMode.BIDIRECTIONAL)
 
 _SMALL_BYTES = 1024
 """Up to which elements are compared; of more integers, whether they are one array."""
@@ -320,7 +318,7 @@ def _spare_copies(nodes: Sequence[Node]) -> list[Spared]:
         if node in late:  # a tail reads what it is given
             continue
         for place, port in enumerate(node.inputs):
-            if not isinstance(port.node.op, Broadcast) or port.node.op.mode not in _AS_NUMPY:
+            if not isinstance(port.node.op, Broadcast) or port.node.op.mode not in AS_NUMPY:
                 continue
             row, spared = port.node.inputs[0], Spared(node, place, port)
             if row.shape is None or not row.desc.is_static or len(row.shape) > 1:
