@@ -36,7 +36,7 @@ SUB_GROUPS = (4, 8, 16, 32, 64)
 _PROCESSOR = Target(
     vector_width=16, local_memory_bytes=98304, max_work_group_size=1024, matrix_unit=True,
     async_copy=True, warp_group_unit=True, warp_shuffle=True, sub_group_sizes=SUB_GROUPS,
-    fp16_arithmetic=True, byte_product="x86",
+    fp16_arithmetic=True, byte_product="x86 assembly",
 )  # fmt: skip
 ABLE = (
     _PROCESSOR,

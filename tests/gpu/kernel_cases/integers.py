@@ -63,6 +63,12 @@ def plain(data: Data) -> Iterator[OpCase]:
     case = openvino_case(Convolution(**window), data(2, 3, 19, 37), data(40, 3, 5, 4))
     yield _of_bytes(data, case, IntegerConvolution)
 
+    # Fewer channels than are summed at once, and results that fill shorter vectors.
+    for inputs, outputs in ((1, 12), (2, 28), (3, 9), (6, 23)):
+        window = {"strides": (1, 2), "dilations": (2, 1), "pads_begin": (2, 1), "pads_end": (1, 2)}
+        x, w = data(1, inputs, 5, 9), data(outputs, inputs, 2, 3)
+        yield _of_bytes(data, openvino_case(Convolution(**window), x, w), IntegerConvolution)
+
     # In vectors of eight, so many that every kernel can split steps of 128; f32 is too short.
     zero, x, w = 7, _bytes(data, (1, 8208, 4, 3), np.uint8), _bytes(data, (24, 8208, 1, 1), np.int8)
     op = IntegerConvolution(

@@ -26,6 +26,8 @@ from polydevice_gpu.cl.programs.warp_groups import DECLARED_LOCAL_BYTES
 _PROBING_MODULES = (
     "probing/probes",
     "probing/bench",
+    "probing/dot_products",
+    "probing/kernel_copies",
     "queues/command_buffer",
     "library",
     "programs/builtins",
@@ -62,7 +64,8 @@ class ProbedCapabilities:
         sub_group_block_read_16bit: ``intel_sub_group_block_read_us``.
         integer_dot_product_khr: ``dot_4x8packed_ss_int`` and its family.
         integer_dot_product_ptx: ``dp4a`` in inline PTX.
-        integer_dot_product_x86: ``vpdpbusd`` of 512 bits in inline assembly.
+        integer_dot_product_x86: how kernels reach ``vpdpbusd`` of 512 bits: in inline ``assembly``,
+            or as the function that LLVM has for it, on vectors of ``bytes`` or of ``words``.
         inline_ptx: ``asm volatile`` with PTX compiles and runs.
         tensor_cores_ptx: ``mma.sync`` m16n8k16 f16 to f32.
         async_copy_ptx: ``cp.async`` to local memory.
@@ -89,7 +92,7 @@ class ProbedCapabilities:
     sub_group_block_read_16bit: bool = False
     integer_dot_product_khr: bool = False
     integer_dot_product_ptx: bool = False
-    integer_dot_product_x86: bool = False
+    integer_dot_product_x86: str = ""
     inline_ptx: bool = False
     tensor_cores_ptx: bool = False
     async_copy_ptx: bool = False

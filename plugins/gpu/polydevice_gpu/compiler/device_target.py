@@ -42,7 +42,7 @@ def target_of(device: cl.Device) -> Target:
 def _byte_product(can: cl.Capabilities, lanes: int) -> str:
     """Return how products of bytes are summed where that is faster than products of floats."""
     if lanes == 1:  # vectors of a work-item; what sums four products takes a vector's time there
-        return "x86" if can.integer_dot_product_x86 else ""
+        return can.integer_dot_product_x86 and f"x86 {can.integer_dot_product_x86}"
     if can.integer_dot_product_ptx:
         return "ptx"
     return "khr" if can.integer_dot_product_khr else ""

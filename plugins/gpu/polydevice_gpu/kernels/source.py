@@ -212,10 +212,12 @@ class Call:
         for width, at_multiple in {1: True, **(widths or {})}.items():
             tail = "" if width == 1 else str(width)
             aligned = at_multiple and (width == 1 or not self._reads_anywhere)
-            read = types.load(storage, name, "(i)", width, aligned=aligned)
+            otherwise = types.At.ANYWHERE if self.target.is_throughput else types.At.LOOSE
+            at = types.At.MULTIPLES if aligned else otherwise
+            read = types.load(storage, name, "(i)", width, at)
             self.define(**{f"{role}_LOAD{tail}(i)": read})
             if role.startswith("OUT"):
-                text = types.store(storage, name, "(i)", "(v)", width, aligned=aligned)
+                text = types.store(storage, name, "(i)", "(v)", width, at)
                 self.define(**{f"{role}_STORE{tail}(i, v)": text})
 
     def aligned(
@@ -386,7 +388,7 @@ class Call:
         parts += [_read(self._source), *users.values()]
         own_size = any("sub_group" in text for text in self._attributes)
         sub_groups = own_size or any(text.startswith("#define SHARE ") for text in self._macros)
-        preludes, text = tuple(_prelude(self.node)), "\n".join(parts)
+        preludes, text = tuple(_prelude(self.node, self.target)), "\n".join(parts)
         body = Body(preludes, text, tuple(self._parameters), sub_groups)
         if any(needs_rounding(fragment) for fragment in fragments):
             self.options(ROUNDED_DIVISIONS)
@@ -482,13 +484,15 @@ def _short_functions(text: str) -> list[str]:
     return [f"#define {name} {name.replace('GELU', 'GELU_HALF')}" for name in names]
 
 
-def _prelude(node: GpuNode) -> list[str]:
+def _prelude(node: GpuNode, target: Target) -> list[str]:
     used = [value.storage.value for value in (*node.inputs, *node.outputs)]
     lines = []
     if "f64" in used:
         lines.append("#pragma OPENCL EXTENSION cl_khr_fp64 : enable")
     if "f16" in used:
         lines.append(_read("include/half.cl"))
+    if not target.is_throughput:
+        lines.append(_read("include/loose.cl"))
     return [*lines, _read("include/pointwise.cl")]
 
 

@@ -22,8 +22,9 @@ class Target:
         warp_group_unit: whether PTX reaches wgmma, and cp.async.
         warp_shuffle: whether inline PTX reaches shfl.sync, by which a warp's lanes exchange values.
         byte_product: how four products of bytes are added to a sum at once: "khr", functions of
-            cl_khr_integer_dot_product; "ptx", dp4a in inline PTX; "x86", vpdpbusd in inline
-            assembly, for sixteen sums; "" where there is nothing.
+            cl_khr_integer_dot_product; "ptx", dp4a in inline PTX; vpdpbusd, for sixteen sums,
+            as "x86 assembly", inline, or as a function of LLVM's on "x86 bytes" or "x86 words";
+            "" where there is nothing.
         fp16_arithmetic: whether half is computed with, and not only stored.
         fp16_is_faster: whether the device says that it computes half faster than float.
         sub_group_sizes: sub-groups that kernels get, in work-items; empty where there are none.
@@ -63,6 +64,11 @@ class Target:
     def is_throughput(self) -> bool:
         """Whether many work-items run in lockstep, so that neighbours should read neighbours."""
         return self.scalar_lanes > 1
+
+    @property
+    def sums_byte_vectors(self) -> bool:
+        """Whether four products of bytes are added to each of sixteen sums at once."""
+        return self.byte_product.startswith("x86")
 
     @property
     def declared_local_bytes(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 
 from polydevice.dtype import ElementType as T
@@ -90,38 +91,55 @@ def is_float(name: str) -> bool:
     return name.startswith("float")
 
 
-def load(storage: T, pointer: str, index: str, width: int = 1, *, aligned: bool = False) -> str:
+class At(enum.Enum):
+    """Where vectors lie, and how they are reached.
+
+    Attributes:
+        MULTIPLES: of their size: one instruction everywhere.
+        LOOSE: anywhere, on a processor, which has instructions for that; see include/loose.cl.
+        ANYWHERE: anywhere; compilers may emit an instruction for each element (NVIDIA).
+    """
+
+    MULTIPLES = enum.auto()
+    LOOSE = enum.auto()
+    ANYWHERE = enum.auto()
+
+
+def load(storage: T, pointer: str, index: str, width: int = 1, at: At = At.ANYWHERE) -> str:
     """Write the expression that reads `width` neighbouring elements in their compute type.
 
     half is read by vload_half, which every device has; half arithmetic is not needed for it.
-    Aligned vectors are one instruction (see include/half.cl). Where nothing is known of the
-    address, compilers emit one instruction per element (NVIDIA), or assume what the standard does
-    not promise and crash (PoCL 3.1 on vload_half8), so that vectors of half are then put together
-    from single ones.
+    Where nothing is known of the address, compilers may assume what the standard does not promise,
+    and crash (PoCL 3.1 on vload_half8), so that vectors of half are then put together from single
+    ones; see include/half.cl for others.
     """
-    at = f"{pointer} + ({index})"
+    place = f"{pointer} + ({index})"
     if storage is T.f16:
         if width == 1:
             return f"vload_half({index}, {pointer})"
-        return f"load_half{width}{'_aligned' if aligned else ''}({at})"
+        return f"load_half{width}{'_aligned' if at is At.MULTIPLES else ''}({place})"
     if width == 1:
         return f"{pointer}[{index}]"
-    if aligned:
-        return f"(*(__global const {c_type(storage)}{width}*)({at}))"
-    return f"vload{width}(0, {at})"
+    if at is At.ANYWHERE or storage is T.f64:
+        return f"vload{width}(0, {place})"
+    return f"(*(__global const {_vector(storage, width, at)}*)({place}))"
 
 
 def store(
-    storage: T, pointer: str, index: str, value: str, width: int = 1, *, aligned: bool = False
+    storage: T, pointer: str, index: str, value: str, width: int = 1, at: At = At.ANYWHERE
 ) -> str:
     """Write the expression that stores `width` neighbouring elements, converting to `storage`."""
-    at = f"{pointer} + ({index})"
+    place = f"{pointer} + ({index})"
     if storage is T.f16:
         if width == 1:
             return f"vstore_half({value}, {index}, {pointer})"
-        return f"store_half{width}{'_aligned' if aligned else ''}({value}, {at})"
+        return f"store_half{width}{'_aligned' if at is At.MULTIPLES else ''}({value}, {place})"
     if width == 1:
         return f"{pointer}[{index}] = ({c_type(storage)})({value})"
-    if aligned:
-        return f"*(__global {c_type(storage)}{width}*)({at}) = ({value})"
-    return f"vstore{width}({value}, 0, {at})"
+    if at is At.ANYWHERE or storage is T.f64:
+        return f"vstore{width}({value}, 0, {place})"
+    return f"*(__global {_vector(storage, width, at)}*)({place}) = ({value})"
+
+
+def _vector(storage: T, width: int, at: At) -> str:
+    return f"{'loose_' if at is At.LOOSE else ''}{c_type(storage)}{width}"

@@ -22,6 +22,11 @@ from polydevice_gpu.cl.probing.bench import (
     ProbeError,
     open_bench,
 )
+from polydevice_gpu.cl.probing.dot_products import (
+    integer_dot_product_khr,
+    integer_dot_product_ptx,
+    integer_dot_product_x86,
+)
 from polydevice_gpu.cl.probing.kernel_copies import kernel_copies
 from polydevice_gpu.cl.programs import builtins
 from polydevice_gpu.cl.programs.warp_groups import DECLARED_LOCAL_BYTES
@@ -33,9 +38,6 @@ _WARP_SIZE_NV = 0x4003
 _WAVEFRONT_WIDTH_AMD = 0x4043
 _LOCAL_MEM_SIZE = 0x1023
 _MAX_COMPUTE_UNITS = 0x1002
-_DEVICE_TYPE, _IS_PROCESSOR = 0x1000, 2
-_DRIVER_VERSION = 0x102D
-_KHR_DOT_PRODUCT = "cl_khr_integer_dot_product"
 _SHUFFLE_EXPECTED = [i ^ 1 for i in range(LANES)]
 
 
@@ -159,60 +161,6 @@ def sub_group_block_read_16bit(bench: Bench) -> bool:
         out[get_local_id(0)] = (int)v; }"""
     # Little-endian words: the low half of word w is w, the high half 0.
     return bench.expect(source, [128 + i // 2 if i % 2 == 0 else 0 for i in range(LANES)])
-
-
-def integer_dot_product_khr(bench: Bench) -> bool:
-    """Four 8-bit products summed: dot_4x8packed_ss_int."""
-    bench.need(_KHR_DOT_PRODUCT)
-    source = """__kernel void probe(__global int* out) {
-        uint lane = get_local_id(0);
-        out[lane] = dot_4x8packed_ss_int(0x01FF0203u, lane * 0x01010101u); }"""
-    return bench.expect(source, [(1 - 1 + 2 + 3) * i for i in range(LANES)])
-
-
-def integer_dot_product_ptx(bench: Bench) -> bool:
-    """Four 8-bit products summed: dp4a in inline PTX."""
-    bench.need_nvidia_extensions()
-    source = """__kernel void probe(__global int* out) {
-        int lane = get_local_id(0), sum;
-        asm volatile("dp4a.s32.s32 %0, %1, %2, %3;"
-            : "=r"(sum) : "r"(0x01FF0203), "r"(lane * 0x01010101), "r"(0));
-        out[lane] = sum; }"""
-    return bench.expect(source, [(1 - 1 + 2 + 3) * i for i in range(LANES)])
-
-
-def integer_dot_product_x86(bench: Bench) -> bool:
-    """Four products of bytes added to each of sixteen sums: vpdpbusd in inline assembly."""
-    # An assembler that does not know it, or a processor without it, would end the process.
-    if [kind & ~1 for kind in bench.words(_DEVICE_TYPE, 8)] != [
-        _IS_PROCESSOR
-    ] or _KHR_DOT_PRODUCT in bench.extensions:
-        raise ProbeError("no processor, or one with dot products of its own")
-    if not {"avx512f", "avx512_vnni"} <= _processor_flags():
-        raise ProbeError("no avx512_vnni")
-    source = """#if NEEDS_TARGET && !defined(__AVX512VNNI__)
-        #error the compiler does not compile for it
-        #endif
-        __kernel void probe(__global int* out) {
-        int16 sum = (int16)(7), ones = (int16)(0x01010101);
-        int16 bytes = (int16)((int)(get_local_id(0) * 0x01000001u + 0xC8000000u));
-        __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(bytes), "v"(ones));
-        out[get_local_id(0)] = sum.s9; }"""
-    # PoCL 6.0 aborts the process at instructions that the processor it compiles for lacks (it takes
-    # a Xeon with VNNI for skylake-avx512); 3.1 assembles them whatever it compiles for.
-    version = library.info_bytes(bench.cl.clGetDeviceInfo, bench.device, _DRIVER_VERSION) or b""
-    source = source.replace("NEEDS_TARGET", str(int(not version.startswith(b"3."))))
-    return bench.expect(source, [7 + 200 + 2 * i for i in range(32)], items=32)
-
-
-def _processor_flags() -> set[str]:
-    """What Linux says of the first processor; nothing elsewhere."""
-    try:
-        text = Path("/proc/cpuinfo").read_text("ascii", "replace")
-    except OSError:
-        return set()
-    lines = (line for line in text.splitlines() if line.startswith("flags"))
-    return set(next(lines, "").split())
 
 
 def inline_ptx(bench: Bench) -> bool:

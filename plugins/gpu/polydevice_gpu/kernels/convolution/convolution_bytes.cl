@@ -1,11 +1,12 @@
 // convolution_bytes: one work-item computes VECTORS * 16 output channels of PIXELS neighbours in a row
 // of a convolution of bytes, for EACH blocks of channels in turn.
 // NDRange: {TILES, CHUNKS, batch * OUT_Z * OUT_Y}.
-// Layouts: input with channels side by side.   Types: u8, i8; sums in int.
-// Needs: vpdpbusd in inline assembly; KERNEL_*, STRIDE_*, DILATION_*, PAD_*, IN_*, OUT_*, GROUP_IN,
+// Layouts: input with channels side by side, any where there are FEW.   Types: u8, i8; sums in int.
+// Needs: vpdpbusd, in inline assembly (IN_ASSEMBLY), or by LLVM's name for it, as a function on vectors
+// of bytes (ON_BYTES) or of words; KERNEL_*, STRIDE_*, DILATION_*, PAD_*, IN_*, OUT_*, GROUP_IN,
 // GROUP_OUT, CHANNELS, BLOCKS, EACH, VECTORS, PIXELS, GROUPED, REST (input channels of a group modulo
 // 4), FLIPPED (the input has a sign), STARTS (what sums begin with), if HAS_STARTS; FILL, bytes that
-// stand for a pixel outside; FILTER packed as [block, tap, in / 4, lane, in % 4].
+// stand for a pixel outside; EIGHTS, FOURS (whether channels beyond whole vectors fill such ones); FILTER packed as [block, tap, in / 4, lane, in % 4].
 #define LANES (16 * VECTORS)
 #define QUADS (GROUP_IN / 4)
 // The instruction takes bytes without a sign for the first factor: 128 more, which STARTS knows.
@@ -14,25 +15,41 @@
 #else
 #define BYTES(x) (int16)(x)
 #endif
+#if IN_ASSEMBLY
+#define ADD_QUADS(sum, x, w) __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w))
+#else
+#if ON_BYTES
+typedef char factor __attribute__((ext_vector_type(64)));
+#else
+typedef int16 factor;
+#endif
+int16 add_quads(int16, factor, factor) __asm("llvm.x86.avx512.vpdpbusd.512");
+#define AS_FACTOR(x) __builtin_astype(x, factor)
+#define ADD_QUADS(sum, x, w) sum = add_quads(sum, AS_FACTOR(x), AS_FACTOR(w))
+#endif
 #define ADD_PRODUCTS(quad, read)                                                                  \
     {                                                                                             \
         int16 w[VECTORS];                                                                         \
         _Pragma("unroll") for (int v = 0; v < VECTORS; v++)                                       \
-            w[v] = vload16(0, weights + (quad) * LANES + v * 16);                                 \
+            w[v] = *(__global const loose_int16*)(weights + (quad) * LANES + v * 16);             \
         _Pragma("unroll") for (int p = 0; p < PIXELS; p++) {                                      \
             const int16 x = BYTES(read(at[p] + (quad) * 4));                                      \
             _Pragma("unroll") for (int v = 0; v < VECTORS; v++)                                   \
-                __asm__("vpdpbusd %2, %1, %0" : "+v"(sum[p][v]) : "v"(x), "v"(w[v]));             \
+                ADD_QUADS(sum[p][v], x, w[v]);                                                    \
         }                                                                                         \
     }
+#define READ_PIXEL(from) *(from)
 #define READ_QUAD(from) as_int(vload4(0, from))
 #if REST == 1
-#define READ_REST(from) (from)[0]
+#define READ_APART(from, step) (from)[0]
 #elif REST == 2
-#define READ_REST(from) ((from)[0] | (from)[1] << 8)
+#define READ_APART(from, step) ((from)[0] | (from)[step] << 8)
 #else
-#define READ_REST(from) ((from)[0] | (from)[1] << 8 | (from)[2] << 16)
+#define READ_APART(from, step) ((from)[0] | (from)[step] << 8 | (from)[2 * (step)] << 16)
 #endif
+#define READ_REST(from) READ_APART(from, 1)
+#define PLANE (IN0_AT(0, 0, 0, 0, 1) - IN0_AT(0, 0, 0, 0, 0))
+#define SPAN ((PIXELS - 1) * STRIDE_X + (KERNEL_X - 1) * DILATION_X + 1)
 
 KERNEL(convolution_bytes) {
     const int tile = get_global_id(0), chunk = get_global_id(1);
@@ -47,7 +64,7 @@ KERNEL(convolution_bytes) {
             #pragma unroll
             for (int v = 0; v < VECTORS; v++)
 #if HAS_STARTS
-                sum[p][v] = vload16(0, starts + block * LANES + v * 16);
+                sum[p][v] = *(__global const loose_int16*)(starts + block * LANES + v * 16);
 #else
                 sum[p][v] = (int16)(0);
 #endif
@@ -58,6 +75,28 @@ KERNEL(convolution_bytes) {
             for (int ky = 0; ky < KERNEL_Y; ky++) {
                 const int iy = y * STRIDE_Y - PAD_Y + ky * DILATION_Y;
                 const int inside = iz >= 0 && iz < IN_Z && iy >= 0 && iy < IN_Y;
+#if FEW
+                // Fewer channels than products of a sum: pixels are put together once for all taps.
+                int pixels[SPAN];
+                for (int i = 0; i < SPAN; i++) {
+                    const int ix = first_x * STRIDE_X - PAD_X + i;
+                    pixels[i] = READ_APART(fill, 1);
+                    if (inside && ix >= 0 && ix < IN_X) {
+                        __global const uchar* at =
+                            (__global const uchar*)in0 + IN0_AT(b, iz, iy, ix, first);
+                        pixels[i] = READ_APART(at, PLANE);
+                    }
+                }
+                const int* at[PIXELS];
+                #pragma unroll
+                for (int p = 0; p < PIXELS; p++) at[p] = pixels + p * STRIDE_X;
+                for (int kx = 0; kx < KERNEL_X; kx++) {
+                    ADD_PRODUCTS(0, READ_PIXEL)
+                    #pragma unroll
+                    for (int p = 0; p < PIXELS; p++) at[p] += DILATION_X;
+                    weights += LANES;
+                }
+#else
                 for (int kx = 0; kx < KERNEL_X; kx++) {
                     __global const uchar* at[PIXELS];
                     #pragma unroll
@@ -72,6 +111,7 @@ KERNEL(convolution_bytes) {
 #endif
                     weights += (QUADS + (REST > 0)) * LANES;
                 }
+#endif
             }
         }
         // One copy of what follows serves all sums, or compiling it takes longer than all the rest.
@@ -82,13 +122,26 @@ KERNEL(convolution_bytes) {
             for (int v = 0; v < VECTORS; v++) made[p * VECTORS + v] = sum[p][v];
         #pragma unroll 1
         for (int i = 0; i < PIXELS * VECTORS; i++) {
-            const int x = first_x + i / VECTORS, n = block * LANES + i % VECTORS * 16;
-            const int count = x < OUT_X ? min(CHANNELS - n, 16) : 0;
+            const int x = first_x + i / VECTORS;
+            int n = block * LANES + i % VECTORS * 16, count = x < OUT_X ? min(CHANNELS - n, 16) : 0;
+            int16 left = made[i];
             if (count == 16) {
-                WRITE16(made[i], b, z, y, x, n);
-            } else {
-                WRITE16_FIRST(count, made[i], b, z, y, x, n);
+                WRITE16(left, b, z, y, x, n);
+                continue;
             }
+#if EIGHTS
+            if (count >= 8) {
+                WRITE8(left.lo, b, z, y, x, n);
+                left.lo = left.hi, n += 8, count -= 8;
+            }
+#endif
+#if FOURS
+            if (count >= 4) {
+                WRITE4(left.lo.lo, b, z, y, x, n);
+                left.lo.lo = left.lo.hi, n += 4, count -= 4;
+            }
+#endif
+            WRITE16_FIRST(count, left, b, z, y, x, n);
         }
     }
 }

@@ -23,7 +23,7 @@ from polydevice_gpu.kernels.geometry import Geometry, spatial
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch
 from polydevice_gpu.kernels.launch import Weights
 from polydevice_gpu.kernels.reason import VARIABLE_WEIGHTS, unless
-from polydevice_gpu.kernels.source import Call
+from polydevice_gpu.kernels.source import Call, Groups
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.layout import Layout, channels_last, planar
 from polydevice_gpu.ops import IntegerMatMul
@@ -92,6 +92,8 @@ class BytesDirect(SingleLaunch):
             full[: sums.size] = sums
             return full
 
+        form = call.target.byte_product
+        call.define(IN_ASSEMBLY=form == "x86 assembly", ON_BYTES=form == "x86 bytes")
         call.define(HAS_STARTS=bool(zero), FLIPPED=flipped, REST=group_in % 4)
         if zero:
             form = Weights(b, f"{kind} sums of {lanes} by {-zero}", starts, ElementType.i32)
@@ -106,6 +108,12 @@ class BytesDirect(SingleLaunch):
             ElementType.u8,
         )
         call.buffer("FILL", form, "uchar")
+
+    def declare_result(self, call: Call, groups: Groups, channels: int) -> None:
+        """Declare the result in vectors of 16, and in shorter ones for channels that are left."""
+        eights, fours = bool(channels & 8), bool(channels & 4)
+        call.define(EIGHTS=eights, FOURS=fours)
+        call.result(groups, (16, *[8] * eights, *[4] * fours))
 
     def declare_tiles(self, call: Call, mode: Mode, channels: int, width: int, rows: int) -> None:
         """Declare blocks and tiles, and the NDRange.
@@ -128,7 +136,7 @@ class ConvolutionBytes(BytesDirect):
         groups, group_out, _ = groups_of(node)
         whole = groups == 1 or group_out % 16 == 0
         return unless(
-            (target.byte_product == "x86", NO_INSTRUCTION),
+            (target.sums_byte_vectors, NO_INSTRUCTION),
             (node.inputs[1].constant is not None, VARIABLE_WEIGHTS),
             (whole, f"groups of {group_out} output channels are no multiple of 16"),
         )
@@ -139,12 +147,12 @@ class ConvolutionBytes(BytesDirect):
         return groups == 1 or group_out % (16 * mode["VECTORS"]) == 0
 
     def input_layouts(self, node: GpuNode, target: Target) -> dict[int, Layout]:
-        """Channels side by side."""
-        return {0: channels_last(node.inputs[0].shape)}
+        """Channels side by side, unless there are so few that any layout will do."""
+        return {} if node.inputs[0].shape[1] < 4 else {0: channels_last(node.inputs[0].shape)}
 
     def accepts_layout(self, node: GpuNode, index: int, layout: Layout, target: Target) -> bool:
         """Channels side by side; pixels may lie further apart."""
-        return index > 0 or has_channels_inside(layout)
+        return not self.input_layouts(node, target).get(index) or has_channels_inside(layout)
 
     def output_layouts(self, node: GpuNode, target: Target) -> list[Layout]:
         """Channels side by side."""
@@ -169,9 +177,9 @@ class ConvolutionBytes(BytesDirect):
         convolution_geometry(node).declare(call)
         sizes = (1, 1, width) if is_flat(node) else spatial(x.shape)
         call.scalars(IN_Z=sizes[0], IN_Y=sizes[1], IN_X=sizes[2], OUT_Z=z, OUT_Y=y, OUT_X=width)
-        call.define(GROUPED=groups > 1)
+        call.define(GROUPED=groups > 1, FEW=groups * group_in < 4)
         call.scalars(GROUP_IN=group_in, GROUP_OUT=group_out)
-        call.result(axes, (16,))
+        self.declare_result(call, axes, groups * group_out)
         self.declare_tiles(call, mode, groups * group_out, width, batch * z * y)
 
 
@@ -182,7 +190,7 @@ class MatmulBytes(BytesDirect):
         """One constant matrix for all batches."""
         b = node.inputs[1]
         return unless(
-            (target.byte_product == "x86", NO_INSTRUCTION),
+            (target.sums_byte_vectors, NO_INSTRUCTION),
             (b.constant is not None, "its second factor is no constant"),
             (math.prod(b.shape[:-2]) == 1 and b.rank > 1, "its constant is not one matrix"),
             (not node.operation(MatMul).transpose_a, "its first factor is transposed"),
@@ -214,8 +222,8 @@ class MatmulBytes(BytesDirect):
         Geometry.of((1,), (1,), (1,), (0,)).declare(call)
         total = shape.batches * shape.m
         call.scalars(IN_Z=1, IN_Y=1, IN_X=total, OUT_Z=1, OUT_Y=1, OUT_X=total)
-        call.define(GROUPED=False)
+        call.define(GROUPED=False, FEW=False)
         call.scalars(GROUP_IN=shape.k, GROUP_OUT=shape.n)
         batch, m_axis, n_axis = shape.result
-        call.result([(), (), (), (*batch, *m_axis), tuple(n_axis)], (16,))
+        self.declare_result(call, [(), (), (), (*batch, *m_axis), tuple(n_axis)], shape.n)
         self.declare_tiles(call, mode, shape.n, total, 1)
