@@ -67,6 +67,10 @@ def convolutions(data: Data) -> Iterator[OpCase]:
         rank = int(data.random.integers(1, 4))
         x, w, settings = _random(data, rank, groups)
         yield conv(x, w if groups > 1 else w[0], **settings)
+    # Depthwise, with more taps in a row than are held at once, and with some that are apart.
+    yield conv(data(1, 8, 4, 23), data(8, 1, 1, 2, 9), pads_begin=(0, 4), pads_end=(1, 3))
+    yield conv(data(1, 16, 7, 19), data(16, 1, 1, 3, 3), dilations=(1, 2), pads_begin=(1, 3),
+               pads_end=(0, 1))  # fmt: skip
 
 
 def deconvolutions(data: Data) -> Iterator[OpCase]:

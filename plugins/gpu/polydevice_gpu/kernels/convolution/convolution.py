@@ -100,6 +100,8 @@ kernel(Convolution, GroupConvolution)(ConvolutionSubgroup)
 kernel(Convolution, GroupConvolution)(ConvolutionTiled)
 
 
+_SLIDING_TAPS = 7
+"""Most weights of a row that are held along with the sums of its pixels."""
 _ITEMS_PER_LANE = 8
 """Work-items that hide each other's waiting; rather these than more pixels for each."""
 
@@ -195,11 +197,13 @@ class ConvolutionDepthwise(SingleLaunch):
             w, "taps,channels", lambda a: a.reshape(channels, -1).transpose(1, 0), w.storage
         )
         call.weights("FILTER", form, (lanes,))
-        convolution_geometry(node).declare(call)
+        geometry = convolution_geometry(node)
+        geometry.declare(call)
         declare_sizes(call, "IN", x)
         declare_sizes(call, "OUT", out)
         call.define(LANES=lanes, PIXELS=mode["PIXELS"])
-        call.define(READS_AHEAD=int(call.target.is_throughput))
+        slides = geometry.dilations[2] == 1 and geometry.kernel[2] <= _SLIDING_TAPS
+        call.define(READS_AHEAD=call.target.is_throughput, SLIDES=slides)
         declare_sums(call)
         blocks, tiles = channels // lanes, -(-out.shape[-1] // mode["PIXELS"])
         call.scalars(CHANNELS=channels, BLOCKS=blocks, TILES=tiles)
