@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from polydevice_gpu.compiler import stages
 from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.kernels.gemm.gemm_bytes_mma import _interleaved
-from polydevice_gpu.ops import INTEGER_PRODUCTS
+from polydevice_gpu.ops import INTEGER_PRODUCTS, Fused
 from polydevice_gpu.passes.fusing.requantise import requantise
 from tests.cpu.quantised_graphs import (
     Graph,
@@ -186,6 +186,33 @@ def test_integers_may_be_forbidden(core, opencl, allowed) -> None:
     _compare(executable.infer(feed)[result], reference(model, feed)[0], 1)
 
 
+@pytest.mark.parametrize("channels", [5, 8, 19, 32])
+def test_gates_are_made_bytes_in_few_instructions(core, opencl, channels) -> None:
+    """Squeeze and excitation: a product by itself, of bytes, without a quotient."""
+    g = Graph(np.random.default_rng(channels))
+    x = g.source(np.uint8)
+
+    def quantised(value: str, scale: float) -> str:
+        made = g.quantised(value, np.uint8, scale)
+        return g.emit("DequantizeLinear", made, *g.nodes[-1].input[1:])
+
+    y = quantised(g.emit("Conv", x, g.weights((channels, 6, 1, 1), 0)), 0.2)
+    pooled = quantised(g.emit("GlobalAveragePool", y), 0.1)
+    gate = g.emit("Conv", pooled, g.weights((channels, channels, 1, 1), 0))
+    gate = quantised(g.emit("HardSigmoid", quantised(gate, 0.05), alpha=0.17), 0.004)
+    result = g.quantised(g.emit("Mul", y, gate), np.uint8, 0.1)
+    model = g.model((2, 6, 7, 9), np.uint8, {result: np.uint8})
+    executable = core.load_network(core.read_network(model), "GPU")
+    feed = {"x": spread(g.rng, (2, 6, 7, 9), np.uint8)}
+    for _ in range(2):
+        _compare(executable.infer(feed)[result], reference(model, feed)[0], 2, 0.02)
+    if target_of(opencl).byte_product:
+        nodes = executable.latest_plan().graph.nodes
+        fragments = [node.op.fragment for node in nodes if isinstance(node.op, Fused)]
+        (product,) = [f for f in fragments if any(s.op.type == "Multiply" for s in f.steps)]
+        assert not {s.op.type for s in product.steps} & {"Divide", "Round", "Clamp"}, product
+
+
 @pytest.mark.parametrize("precision", ["f32", "f16"])
 @pytest.mark.parametrize("shortcut", ["as it is", "by a convolution"])
 def test_residual_sums_read_bytes(core, opencl, shortcut, precision) -> None:
@@ -230,7 +257,9 @@ def test_halves_go_to_the_even_level(core, opencl, monkeypatch, kind, by_256) ->
     """Scales of powers of two: no sum is rounded, and a third of the quotients are halves."""
 
     def shorter(graph, target) -> None:
-        requantise(graph, dataclasses.replace(target, byte_product="ptx" if by_256 else "x86"))
+        requantise(
+            graph, dataclasses.replace(target, byte_product="ptx" if by_256 else "x86 words")
+        )
 
     passes = tuple(shorter if each is requantise else each for each in stages.GRAPH)
     monkeypatch.setattr(stages, "GRAPH", passes)

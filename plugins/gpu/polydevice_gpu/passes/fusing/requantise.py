@@ -21,9 +21,9 @@ from polydevice.ops.arithmetic import Add, Divide, Multiply, Subtract
 from polydevice.ops.convert import Convert
 from polydevice.ops.math import Round, RoundMode
 from polydevice.ops.op import Op
-from polydevice_gpu.graph import GpuGraph, GpuNode, Value
+from polydevice_gpu.graph import GpuGraph, Value
 from polydevice_gpu.kernels.target import Target
-from polydevice_gpu.ops import INTEGER_PRODUCTS, Fragment, Step, ToByte, ToWhole
+from polydevice_gpu.ops import INTEGER_PRODUCTS, Fragment, Fused, Step, ToByte, ToWhole
 
 _BYTES = (ElementType.u8, ElementType.i8)
 _LARGEST, _SMALLEST = 1e30, 1e-30
@@ -55,30 +55,51 @@ class _Term:
 
 
 def requantise(graph: GpuGraph, target: Target) -> None:
-    """Shorten the epilogues of all products of bytes."""
+    """Shorten what is computed of sums of bytes, of bytes, or to bytes.
+
+    Only where there are products of bytes: other networks may round and limit, too, and get what
+    they say.
+    """
+    if not any(isinstance(node.op, INTEGER_PRODUCTS) for node in graph.nodes):
+        return
+    by_256 = target.byte_product == "ptx"
+
+    def has_bytes(fragment: Fragment) -> bool:
+        return any(kind in _BYTES for kind in fragment.types)
+
     for node in graph.nodes:
-        if isinstance(node.op, INTEGER_PRODUCTS) and node.epilogue is not None:
-            _shorten(node, node.epilogue, by_256=target.byte_product == "ptx")
+        own, extras = node.own_inputs, node.extra_inputs
+        if isinstance(node.op, Fused) and has_bytes(node.op.fragment):
+            fragment, own = _shortened(node.op.fragment, own, by_256=by_256)
+            node.op = Fused(fragment)
+        sums = isinstance(node.op, INTEGER_PRODUCTS)
+        if node.epilogue is not None and (sums or has_bytes(node.epilogue)):
+            node.epilogue, extras = _shortened(node.epilogue, [None, *extras], by_256=by_256)
+        node.inputs = [*own, *extras]
 
 
-def _shorten(node: GpuNode, epilogue: Fragment, *, by_256: bool) -> None:
-    own, extras = node.own_inputs, node.extra_inputs
-    terms = [_Term(epilogue.inputs[0])]
-    terms += [
-        _Term(kind, value=value) for kind, value in zip(epilogue.inputs[1:], extras, strict=True)
-    ]
-    readers = [0] * (len(epilogue.inputs) + len(epilogue.steps))
-    for step in epilogue.steps:
+def _shortened(
+    fragment: Fragment, values: Sequence[Value | None], *, by_256: bool
+) -> tuple[Fragment, list[Value]]:
+    """Return a fragment that computes the same of what it names, and these values.
+
+    Args:
+        fragment: what is computed.
+        values: its inputs; None for the sums.
+        by_256: whether what is limited is divided by 256.
+    """
+    terms = [_Term(kind, value=value) for kind, value in zip(fragment.inputs, values, strict=True)]
+    readers = [0] * (len(fragment.inputs) + len(fragment.steps))
+    for step in fragment.steps:
         for argument in step.arguments:
             readers[argument] += 1
-    for step in epilogue.steps:
+    for step in fragment.steps:
         shared = any(readers[argument] > 1 for argument in step.arguments)
         made = _Term(_computed(step), step.op, tuple(terms[a] for a in step.arguments))
         terms.append(made if shared else _shorter(made))
     last = _by_256(terms[-1], {}) if by_256 else terms[-1]
-    last = dataclasses.replace(last, element_type=epilogue.element_type)
-    node.epilogue, extras = _written(last, epilogue.inputs[0])
-    node.inputs = [*own, *extras]
+    last = dataclasses.replace(last, element_type=fragment.element_type)
+    return _written(last, None if values[0] is not None else fragment.inputs[0])
 
 
 def _computed(step: Step) -> ElementType:
@@ -90,13 +111,50 @@ def _shorter(term: _Term) -> _Term:
     """Return a term of the same value, as far as it matters; its arguments are short already."""
     if isinstance(term.op, Convert) and term.element_type in _BYTES:
         return _byte(term)
+    if isinstance(term.op, Convert):
+        return _float(term)
     if isinstance(term.op, Subtract):
         return _whole(term)
     if isinstance(term.op, Multiply):
         for of, by in (term.arguments, reversed(term.arguments)):
             if by.constant is not None:
                 return _times(of, by.constant) or term
+        return _scaled_once(term)
+    if isinstance(term.op, Divide) and term.arguments[1].constant is not None:
+        return _times(term.arguments[0], _inverse(term.arguments[1].constant)) or term
     return term
+
+
+def _scaled_once(product: _Term) -> _Term:
+    """A product of terms times constants: the product of the terms, times all these at once."""
+    terms, factors = [], []
+    for argument in product.arguments:
+        if not _is_scaled(argument):
+            terms.append(argument)
+            continue
+        term, factor = argument.arguments
+        terms.append(term)
+        factors.append(factor.constant)
+    made = dataclasses.replace(product, arguments=tuple(terms))
+    for factor in factors:
+        found = _times(made, factor)
+        if found is None:
+            return product
+        made = found
+    return made
+
+
+def _inverse(numbers: Array) -> Array:
+    with np.errstate(all="ignore"):
+        return np.asarray((1 / numbers.astype(np.float64)).astype(np.float32))
+
+
+def _float(term: _Term) -> _Term:
+    """A byte whose zero point is 0, made a number again, is a whole one within limits."""
+    (byte,) = term.arguments
+    if not isinstance(byte.op, ToByte) or byte.op.zero or term.element_type is not ElementType.f32:
+        return term
+    return _Term(ElementType.f32, ToWhole(byte.op.low, byte.op.high), byte.arguments)
 
 
 def _byte(term: _Term) -> _Term:
@@ -117,9 +175,7 @@ def _byte(term: _Term) -> _Term:
     if point != int(point) or low != int(low) or high != int(high):
         return term
     if isinstance(x.op, Divide) and x.arguments[1].constant is not None:
-        with np.errstate(all="ignore"):
-            factor = (1 / x.arguments[1].constant.astype(np.float64)).astype(np.float32)
-        x = _times(x.arguments[0], factor) or x
+        x = _times(x.arguments[0], _inverse(x.arguments[1].constant)) or x
     x, low, high = _once(x, low - point, high - point)
     op = ToByte(low, high, int(point), term.element_type)
     return _Term(term.element_type, op, (x,))
@@ -168,7 +224,7 @@ def _times(term: _Term, factor: Array) -> _Term | None:
         left, right = (_times(argument, factor) for argument in term.arguments)
         if left is not None and right is not None:
             return _Term(ElementType.f32, Add(), (left, right))
-    return _multiplied(term, _product(np.ones(1, np.float32), factor))
+    return _multiplied(term, _product(np.ones((), np.float32), factor))
 
 
 def _is_scaled(term: _Term) -> bool:
@@ -186,9 +242,9 @@ def _by_256(term: _Term, done: dict[_Term, _Term]) -> _Term:
         arguments = tuple(_by_256(argument, done) for argument in term.arguments)
         done[term] = made = dataclasses.replace(term, arguments=arguments)
         if isinstance(term.op, (ToByte, ToWhole)) and 0 < term.op.high - term.op.low <= 256:
-            part = _times(arguments[0], np.full(1, 1 / 256, np.float32))
+            part = _times(arguments[0], np.full((), 1 / 256, np.float32))
             if part is not None:
-                less = np.full(1, -term.op.low / 256, np.float32)
+                less = np.full((), -term.op.low / 256, np.float32)
                 op = dataclasses.replace(term.op, by_256=True)
                 done[term] = dataclasses.replace(made, op=op, arguments=(_plus(part, less),))
     return done[term]
@@ -222,8 +278,8 @@ def _product(left: Array, right: Array) -> _Term | None:
     return _Term(ElementType.f32, value=value)
 
 
-def _written(term: _Term, sums: ElementType) -> tuple[Fragment, list[Value]]:
-    """Return the fragment of a term and the values that it reads besides the sums."""
+def _written(term: _Term, sums: ElementType | None) -> tuple[Fragment, list[Value]]:
+    """Return the fragment of a term and the values that it reads besides the sums, if any."""
     order: dict[_Term, None] = {}
 
     def visit(each: _Term) -> None:
@@ -235,15 +291,16 @@ def _written(term: _Term, sums: ElementType) -> tuple[Fragment, list[Value]]:
 
     visit(term)
     leaves = {each.value: each for each in order if each.value is not None}
+    before = [] if sums is None else [sums]
     numbers: dict[_Term | Value | None, int] = {None: 0}
-    numbers.update({value: 1 + number for number, value in enumerate(leaves)})
+    numbers.update({value: len(before) + number for number, value in enumerate(leaves)})
     steps: list[Step] = []
     for each in order:
         if each.op is None:
             numbers[each] = numbers[each.value]
             continue
-        numbers[each] = 1 + len(leaves) + len(steps)
+        numbers[each] = len(before) + len(leaves) + len(steps)
         arguments = tuple(numbers[argument] for argument in each.arguments)
         steps.append(Step(each.op, arguments, each.element_type))
     inputs: Sequence[ElementType] = [each.element_type for each in leaves.values()]
-    return Fragment((sums, *inputs), tuple(steps)), list(leaves)
+    return Fragment((*before, *inputs), tuple(steps)), list(leaves)
