@@ -70,6 +70,11 @@ class Graph:
         zeros = self.store(self.rng.integers(0, 256, count).astype(np.uint8))
         return self.emit("DequantizeLinear", whole, scales, zeros, axis=outputs_axis)
 
+    def quantised_by(self, value: str, parameters: tuple[str, str]) -> str:
+        """The value, rounded by a scale and a zero point."""
+        made = self.emit("QuantizeLinear", value, *parameters)
+        return self.emit("DequantizeLinear", made, *parameters)
+
     def quantised(self, value: str, dtype, scale: float) -> str:
         return self.emit("QuantizeLinear", value, *self.parameters(dtype, scale))
 
@@ -176,6 +181,31 @@ def resized_or_padded(g: Graph, x: str, form: str) -> str:
         modes = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
         return g.emit("Resize", x, "", scales, mode="nearest", **modes)
     return g.emit("Pad", x, g.store(np.array([0, 0, 1, 1] * 2, np.int64)), mode=form)
+
+
+def bordered(g: Graph, *, of_floats: bool) -> tuple[bytes, dict[str, np.ndarray], dict[str, int]]:
+    """A convolution behind zeros around integers, or around floats that are quantised then.
+
+    Returns:
+        The model, its inputs, and by how many steps each result may differ.
+    """
+    kind = final(g.rng)
+    x, parameters = g.source(np.uint8), g.parameters(kind, 0.06)
+    if of_floats:
+        x = g.emit("PRelu", x, g.store(np.full((6, 1, 1), 0.3, np.float32)))
+    pads = g.store(np.array([0, 0, 2, 0, 0, 0, 1, 3], np.int64))
+    zero = g.emit("DequantizeLinear", g.store(np.uint8(7)), *g.parameters(np.uint8, 0.5, 7))
+    y = g.quantised_by(
+        g.emit("Pad", x, pads, *([zero] if g.rng.random() < 0.5 else [])), parameters
+    )
+    y = g.emit("Conv", y, g.weights((18, 6, 3, 3), 0), strides=[2, 1], pads=[0, 1, 1, 0])
+    result = g.quantised(y, kind, 0.3)
+    shape = (2, 6, 8, 9)
+    return (
+        g.model(shape, np.uint8, {result: kind}),
+        {"x": spread(g.rng, shape, np.uint8)},
+        {result: 1},
+    )
 
 
 def final(rng):

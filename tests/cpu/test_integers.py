@@ -21,6 +21,7 @@ from tests.cpu.machine_code import missing_avx512
 from tests.cpu.quantised_graphs import (
     Graph,
     activated,
+    bordered,
     check,
     convolution,
     final,
@@ -200,6 +201,17 @@ def test_resizing_and_padding_move_integers(core, form, seed):
     model = g.model((1, 17, 8, 9), dtype, {result: kind})
     found = check(core, model, {"x": spread(rng, (1, 17, 8, 9), dtype)}, {result: 1})
     assert not has_int8() or not [step for step in found if "DequantizeLinear" in step], found
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_borders_of_zeros_become_padding(core, seed):
+    """A Pad between two roundings, its number quantised, too, in half of the networks."""
+    g = Graph(np.random.default_rng(seed))
+    model, feed, results = bordered(g, of_floats=seed % 2 == 1)
+    check(core, model, feed, results)
+    executable = core.load_network(core.read_network(model), "CPU")
+    kinds = [node.type for node in executable.compiled.network.nodes()]
+    assert not has_int8() or "Pad" not in kinds, kinds
 
 
 def test_a_border_that_is_no_integer_is_padded_in_floating_point(core):

@@ -11,7 +11,7 @@ from polydevice.ops.pad import Pad, PadMode
 from polydevice.ops.reshape import Reshape, Squeeze, Unsqueeze
 from polydevice.ops.transpose import Transpose
 from polydevice.ops.window import PadType
-from tests.gpu.graphs import Sketch, SparingBuilder, check_answers, compiled
+from tests.gpu.graphs import Sketch, SparingBuilder, check_answers, compiled, launching
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def test_borders_that_no_convolution_can_make(opencl, builder):
         g=s.conv("g", strange, 4),
         h=s.add("h", back, _pad(s, x, edge, edge, "transposed"), s.weights("w", 3, 4, 2, 2)),
     )
-    kept = [node.name for node in compiled(network).nodes if isinstance(node.op, Pad)]
+    launched = launching(compiled(network))
     wanted = ["one", "mirror", "channels", "cut", "joined", "shown", "strange/pad", "transposed"]
-    assert kept == wanted
+    assert set(wanted) <= set(launched)
     check_answers(network, opencl, builder)

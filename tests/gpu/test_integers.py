@@ -19,6 +19,7 @@ from polydevice_gpu.passes.fusing.requantise import requantise
 from tests.cpu.quantised_graphs import (
     Graph,
     activated,
+    bordered,
     convolution,
     final,
     pick,
@@ -184,6 +185,19 @@ def test_integers_may_be_forbidden(core, opencl, allowed) -> None:
     assert found is (allowed == "YES" and bool(target_of(opencl).byte_product))
     feed = {"x": spread(g.rng, (1, 5, 7, 7), np.uint8)}
     _compare(executable.infer(feed)[result], reference(model, feed)[0], 1)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_borders_of_zeros_become_padding(core, opencl, seed) -> None:
+    """A Pad between two roundings, of integers or of floats."""
+    g = Graph(np.random.default_rng(seed))
+    model, feed, results = bordered(g, of_floats=seed % 2 == 1)
+    executable = core.load_network(core.read_network(model), "GPU")
+    for _ in range(2):
+        _compare(executable.infer(feed)[next(iter(results))], reference(model, feed)[0], 1, 0.02)
+    assert not target_of(opencl).byte_product or "Pad" not in [
+        node.op.type for node in executable.latest_plan().graph.nodes
+    ]
 
 
 @pytest.mark.parametrize("channels", [5, 8, 19, 32])

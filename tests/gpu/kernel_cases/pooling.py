@@ -43,6 +43,15 @@ def poolings(data: Data) -> Iterator[OpCase]:
         x = data(int(draw(1, 3)), int(draw(1, 4)) * 4, *map(int, kernel + draw(1, 8, rank)))
         yield openvino_case(pooling.MaxPool(**window), x)
         yield openvino_case(pooling.AvgPool(**window, exclude_pad=bool(draw(2))), x)
+    # Windows that reach beyond both sides, of so many elements that loops take those inside alone.
+    wide = {"kernel": (11, 8), "strides": (2, 3), "pads_begin": (7, 3), "pads_end": (4, 6)}
+    for channels in (3, 16):
+        x = data(2, channels, 6, 5)
+        yield openvino_case(pooling.MaxPool(**wide), x)
+        for exclude in (True, False):
+            yield openvino_case(
+                pooling.AvgPool(**wide, exclude_pad=exclude, rounding_type=RoundingType.CEIL), x
+            )
 
 
 def max_pool_with_indices(data: Data) -> Iterator[OpCase]:

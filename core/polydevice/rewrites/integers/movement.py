@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from polydevice.dtype import Array
 from polydevice.emitter import Emitter
 from polydevice.network import Network
 from polydevice.node import Node, Port, constant
@@ -22,7 +23,12 @@ from polydevice.ops.reshape import Reshape, Squeeze, Unsqueeze
 from polydevice.ops.slice import Slice, StridedSlice
 from polydevice.ops.split import Split, VariadicSplit
 from polydevice.ops.transpose import Transpose
-from polydevice.rewrites.integers.quantised import Parameters, quantised, quantiser
+from polydevice.rewrites.integers.quantised import (
+    Parameters,
+    quantised,
+    quantised_constant,
+    quantiser,
+)
 
 MOVES: tuple[type[Op], ...] = (
     *(Reshape, Squeeze, Unsqueeze, Transpose, Concat, Slice, StridedSlice, Split, VariadicSplit),
@@ -55,7 +61,9 @@ def raise_quantize(network: Network) -> None:
         rest = None if parameters is None else _rest(node, parameters)
         if rest is None:
             continue
-        if not any(isinstance(port.node.op, DequantizeLinear) for port in data):
+        # Borders become padding of what multiplies the integers, so that these are worth making.
+        held = any(isinstance(port.node.op, DequantizeLinear) for port in data)
+        if not held and not isinstance(node.op, Pad):
             continue
         (reader,) = readers
         before = Emitter(reader.name, origins=reader.layers)
@@ -118,7 +126,7 @@ def _rest(node: Node, parameters: Parameters) -> list[Port] | None:
     if not isinstance(node.op, Pad) or node.op.pad_mode is not PadMode.CONSTANT:
         return node.inputs[len(data_inputs(node)) :]
     scale, zero, kind = parameters
-    value = node.inputs[3].node.constant if len(node.inputs) > 3 else np.zeros(())
+    value = _number(node.inputs[3]) if len(node.inputs) > 3 else np.zeros(())
     if value is None or value.size != 1:
         return None
     whole = np.rint(np.float32(value.reshape(())) / np.float32(scale))
@@ -129,3 +137,11 @@ def _rest(node: Node, parameters: Parameters) -> list[Port] | None:
         return None
     border = constant(f"{node.name}/border", np.asarray(whole + zero, kind.dtype)).output
     return [*node.inputs[1:3], border]
+
+
+def _number(port: Port) -> Array | None:
+    """A constant, which quantisers quantise as well."""
+    found = None if port.node.constant is not None else quantised_constant(port, None)
+    if found is None:
+        return port.node.constant
+    return np.asarray((found.integers + found.lacking) * found.scale, np.float32)

@@ -20,7 +20,9 @@ from polydevice.ops.convolution import (
     GroupConvolutionBackpropData,
 )
 from polydevice.ops.matmul import MatMul
+from polydevice.ops.op import Op
 from polydevice.ops.window import PadType
+from polydevice.rewrites.borders import with_border
 from polydevice.rewrites.integers.integer_product import IntegerProduct, check_same
 from polydevice.rewrites.integers.quantised import quantised, quantised_constant
 from polydevice.rewrites.integers.sums import may_lack, ones
@@ -75,14 +77,17 @@ def _made(node: Node, network: Network) -> Port | str:
     if not fits(node, w.integers):
         return "its sums may not fit into 32 bits"
     factor = np.asarray(np.float32(x.scale) * scale, np.float32)
-    shift = 0 if x.zero and _is_padded(node) else x.zero
+    op, data = node.op, x.integers
+    if isinstance(op, Convolution):
+        op, data = with_border(op, data, node.inputs[1].shape, x.zero) or (op, data)
+    shift = 0 if x.zero and _is_padded(op) else x.zero
     zero = constant(f"{node.name}/zero", np.asarray(x.zero - shift, np.int32)).output
     one = constant(f"{node.name}/factor", np.float32(1)).output
     weights = constant(f"{node.name}/weights", w.integers).output
     scales = constant(f"{node.name}/scale", factor).output
     build = Emitter(node.name, origins=node.layers)
-    product = IntegerProduct(node.op)
-    inputs = [x.integers, weights, scales, zero, one, *rest]
+    product = IntegerProduct(op)
+    inputs = [data, weights, scales, zero, one, *rest]
     if not shift and not w.lacking.any():
         return build.replacement(node, product, *inputs)
     total = build.emit(product, *inputs, name=f"{node.name}/integers")
@@ -103,9 +108,8 @@ def _made(node: Node, network: Network) -> Port | str:
     return build.replacement(node, Add(), total, added.output)
 
 
-def _is_padded(node: Node) -> bool:
+def _is_padded(op: Op) -> bool:
     """Whether elements that are not the input's take part in some sums."""
-    op = node.op
     if isinstance(op, MatMul):
         return False
     assert isinstance(op, ConvolutionLike)

@@ -1,8 +1,8 @@
-"""read_borders: a sum with a bordered value reads the border as a number, not from memory.
+"""read_borders: pointwise operations read a border as a number, not from memory.
 
 Networks whose residual sums widen, such as BlazeFace and ResNet's option A, add zeros to the
 channels of what is handed on. The layer that sums then knows where these end, and Pad needs no
-launch.
+launch. Elsewhere Pad is a copy that knows it, in vectors, with whatever is pointwise behind it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from polydevice.ops.pad import Pad, PadMode
 from polydevice_gpu.graph import Border, GpuGraph, GpuNode, Value
 from polydevice_gpu.kernels.kernel import kernels_of
 from polydevice_gpu.kernels.target import Target
-from polydevice_gpu.ops import Fused
+from polydevice_gpu.ops import Fragment, Fused
 from polydevice_gpu.views import integers
 
 _LARGEST = 2.0**31
@@ -21,18 +21,29 @@ _LARGEST = 2.0**31
 
 
 def read_borders(graph: GpuGraph, target: Target) -> None:
-    """Make views of the Pad nodes that only such operations read."""
+    """Make views of Pad nodes, and copies where not only sums read them."""
     del target  # all devices gain
     users = graph.users()
-    for node in graph.nodes:
+    for node in list(graph.nodes):
         if not isinstance(node.op, Pad) or node.on_host or not _is_plain(node):
             continue
+        begin = integers(node, 1)
+        inside = tuple(zip(begin, node.inputs[0].shape, strict=True))
+        fill = np.asarray(node.inputs[3].constant).item() if len(node.inputs) > 3 else 0
         readers = users.get(node.output, [])
-        if readers and all(_sums(reader, node.output) for reader in readers):
-            begin = integers(node, 1)
-            inside = tuple(zip(begin, node.inputs[0].shape, strict=True))
-            fill = np.asarray(node.inputs[3].constant).item() if len(node.inputs) > 3 else 0
-            node.output.border = Border(inside, float(fill))
+        shown = node.output
+        if shown.is_output or not readers or not all(_sums(each, shown) for each in readers):
+            shown = _copied(graph, node)
+        shown.border = Border(inside, float(fill))
+
+
+def _copied(graph: GpuGraph, pad: GpuNode) -> Value:
+    """Make a copy of a Pad, of a view that stands before it; return what this shows."""
+    shown = pad.output.like(f"{pad.name}/bordered")
+    graph.insert_before(pad, GpuNode(shown.name, pad.op, pad.inputs, [shown], ()))
+    pad.op, pad.inputs = Fused(Fragment((shown.storage,))), [shown]
+    pad.result_type = shown.storage
+    return shown
 
 
 def _is_plain(node: GpuNode) -> bool:
@@ -43,7 +54,7 @@ def _is_plain(node: GpuNode) -> bool:
         return False
     fill = np.asarray(parameters[2].constant) if len(parameters) > 2 else np.zeros(())
     ends = [*integers(node, 1), *integers(node, 2)]
-    if x.constant is not None or x.on_host or not x.elements or node.output.is_output:
+    if x.constant is not None or x.on_host or not x.elements:
         return False
     return min(ends) >= 0 and bool(np.all(np.abs(fill.astype(np.float64)) < _LARGEST))
 

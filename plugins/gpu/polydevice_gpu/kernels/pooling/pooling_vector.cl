@@ -4,6 +4,7 @@
 // bytes, too.
 // Needs: as pooling_ref, and WIDTH, COLUMNS (OUT_X), LARGER (the function of two vectors).
 // WIDTH divides CHANNELS.
+#include "include/window.cl"
 #define JOIN2(a, b) a##b
 #define JOIN(a, b) JOIN2(a, b)
 #define VECTOR JOIN(IN0_C, WIDTH)
@@ -14,21 +15,23 @@ KERNEL(pooling_vector) {
     const int b = get_global_id(2) / OUT_Y / OUT_Z;
     if (c >= CHANNELS || x >= COLUMNS) return;
     const int z0 = z * STRIDE_Z - PAD_Z, y0 = y * STRIDE_Y - PAD_Y, x0 = x * STRIDE_X - PAD_X;
-    int count = 0;
+    int count = KERNEL_Z * KERNEL_Y * KERNEL_X;
+    if (EXCLUDE_PAD) {
+        count = INSIDE(Z, z0, IN_Z) * INSIDE(Y, y0, IN_Y) * INSIDE(X, x0, IN_X);
+    } else if (!COUNT_WHOLE) {  // positions beyond the padded input (rounding up) never count
+        count = END(Z, z0, IN_Z + PAD_END_Z) * END(Y, y0, IN_Y + PAD_END_Y) *
+                END(X, x0, IN_X + PAD_END_X);
+    }
     VECTOR result = (VECTOR)(AVERAGE ? 0 : LOWEST);
-    for (int kz = 0; kz < KERNEL_Z; kz++)
-        for (int ky = 0; ky < KERNEL_Y; ky++)
-            for (int kx = 0; kx < KERNEL_X; kx++) {
+    FOR_WINDOW(kz, Z, z0, IN_Z)
+        FOR_WINDOW(ky, Y, y0, IN_Y)
+            FOR_WINDOW(kx, X, x0, IN_X) {
                 const int iz = z0 + kz * DILATION_Z, iy = y0 + ky * DILATION_Y, ix = x0 + kx * DILATION_X;
-                if (!EXCLUDE_PAD)
-                    count += iz < IN_Z + PAD_END_Z && iy < IN_Y + PAD_END_Y && ix < IN_X + PAD_END_X;
                 if (iz < 0 || iz >= IN_Z || iy < 0 || iy >= IN_Y || ix < 0 || ix >= IN_X) continue;
                 const VECTOR v = JOIN(IN0_LOAD, WIDTH)(IN0_AT(b, iz, iy, ix, c));
-                if (EXCLUDE_PAD) count++;
                 result = AVERAGE ? result + v : LARGER(result, v);
             }
 #if AVERAGE
-    if (COUNT_WHOLE) count = KERNEL_Z * KERNEL_Y * KERNEL_X;
     result *= count > 0 ? 1.0f / count : 0.0f;
 #endif
     JOIN(WRITE, WIDTH)(result, b, z, y, x, c);

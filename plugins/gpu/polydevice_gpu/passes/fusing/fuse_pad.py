@@ -1,4 +1,4 @@
-"""fuse_pad: a border of zeros becomes padding of the convolution that reads it.
+"""fuse_pad: a border of what means 0 becomes padding of the convolution that reads it.
 
 Transposes and reshapes may lie between, as where a network keeps its channels last, or where a
 convolution of one axis is written as one of two.
@@ -21,6 +21,7 @@ from polydevice.shape import is_one
 from polydevice.symbolic_size import array_of
 from polydevice_gpu import views
 from polydevice_gpu.graph import GpuGraph, GpuNode, Value, constant_value
+from polydevice_gpu.kernels.byte_terms import zero_of
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.views import integers
 
@@ -43,7 +44,7 @@ class _Readers:
 
 
 def fuse_pad(graph: GpuGraph, target: Target) -> None:
-    """Drop Pad nodes that only convolutions read, and that pad spatial axes with zeros."""
+    """Drop Pad nodes that only convolutions read, and that pad spatial axes with their zeros."""
     del target  # all devices gain
     users = graph.users()
     for node in list(graph.nodes):
@@ -51,7 +52,8 @@ def fuse_pad(graph: GpuGraph, target: Target) -> None:
             continue
         begin, end = integers(node, 1), integers(node, 2)
         found = _Readers()
-        if not _follow(found, node.output, tuple(zip(begin, end, strict=True)), users):
+        border = tuple(zip(begin, end, strict=True))
+        if not _follow(found, node.output, border, _fill(node), users):
             continue
         for reader, border in found.convolutions:
             _pad_more(reader, border)
@@ -70,31 +72,35 @@ def _is_border(node: GpuNode) -> bool:
     if any(value.constant is None for value in node.inputs[1:]):
         return False
     begin, end = integers(node, 1), integers(node, 2)
-    zero = len(node.inputs) < 4 or not np.any(np.asarray(node.inputs[3].constant))
-    return zero and min((*begin, *end), default=0) >= 0 and node.inputs[0].elements > 0
+    return min((*begin, *end), default=0) >= 0 and node.inputs[0].elements > 0
 
 
-def _follow(found: _Readers, value: Value, border: Padding, users: Users) -> bool:
-    """Note all who read a bordered value; False when one of them needs the zeros."""
+def _fill(node: GpuNode) -> float:
+    return 0 if len(node.inputs) < 4 else np.asarray(node.inputs[3].constant).item()
+
+
+def _follow(found: _Readers, value: Value, border: Padding, fill: float, users: Users) -> bool:
+    """Note all who read a bordered value; False when one of them needs the border."""
     readers = users.get(value, [])
     if value.is_output or not readers:
         return False
     for reader in readers:
-        if _reads_as_data(reader, value) and not any(
+        if _reads_as_data(reader, value, fill) and not any(
             before + behind for before, behind in border[:2]
         ):
             found.convolutions.append((reader, border))
             continue
         shown = _shown(reader, border) if reader.inputs[0] is value else None
-        if shown is None or not _follow(found, reader.output, shown, users):
+        if shown is None or not _follow(found, reader.output, shown, fill, users):
             return False
         found.between.append((reader, shown))
     return True
 
 
-def _reads_as_data(reader: GpuNode, value: Value) -> bool:
+def _reads_as_data(reader: GpuNode, value: Value, fill: float) -> bool:
     return (
         isinstance(reader.op, Convolution)
+        and fill == zero_of(reader)
         and not reader.on_host
         and reader.inputs[0] is value
         and value not in reader.inputs[1:]
