@@ -10,7 +10,15 @@ from polydevice.shape import normalize_axis
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.reason import unless
-from polydevice_gpu.kernels.row.row import Formula, RowGroup, RowHeld, RowKernel, RowRef, Rows
+from polydevice_gpu.kernels.row.row import (
+    Formula,
+    RowGroup,
+    RowHeld,
+    RowKernel,
+    RowRef,
+    Rows,
+    RowVector,
+)
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.views import integers
@@ -80,6 +88,11 @@ class NormalizationHeld(RowHeld, Normalization):
 @kernel(MVN, NormalizeL2)
 class NormalizationGroup(Normalization, RowGroup):
     """A work-group normalises a row or a part of it."""
+
+
+@kernel(MVN, NormalizeL2)
+class NormalizationVector(RowVector, Normalization):
+    """A work-item normalises a row in vectors."""
 
 
 @kernel(MVN, NormalizeL2)

@@ -24,6 +24,7 @@ from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import c_type, compute_type
 from polydevice_gpu.layout import collapse
 
+APART = "terms of a row do not lie side by side"
 LEAST_TERMS_OF_PART = 16
 NEIGHBOURS = 32
 """Rows that one group gathers where they lie side by side and their terms do not."""
@@ -153,6 +154,11 @@ class RowKernel(Kernel):
         """Return the rows of the node's input."""
         return Rows.of(node.inputs[0], self.axes(node))
 
+    def steps_evenly(self, node: GpuNode) -> bool:
+        """Whether all terms of a row are neighbours: what is read in vectors has no gap inside."""
+        x, rows = node.inputs[0], self.rows(node)
+        return step_along(x.placed, x.shape, [rows.kept, rows.axes]) == 1
+
     def terms(self, node: GpuNode) -> int:
         """Return the length of a row."""
         return math.prod(node.inputs[0].shape[axis] for axis in self.axes(node))
@@ -260,13 +266,8 @@ class RowHeld(RowKernel):
         return unless(
             (compute_type(node.inputs[0].storage) == "float", NO_FLOATS),
             (held, f"rows of {terms} are not 4 to {self.most_terms} in fours"),
-            (held and self._steps_evenly(node), "terms of a row do not lie side by side"),
+            (held and self.steps_evenly(node), APART),
         )
-
-    def _steps_evenly(self, node: GpuNode) -> bool:
-        """Whether all terms of a row are neighbours: what is read in fours has no gap inside."""
-        x, rows = node.inputs[0], self.rows(node)
-        return step_along(x.placed, x.shape, [rows.kept, rows.axes]) == 1
 
     def mode_supports(self, node: GpuNode, mode: Mode, target: Target) -> bool:
         """The group fits the device."""
@@ -292,6 +293,56 @@ class RowHeld(RowKernel):
         call.scalars(ROWS=rows.count, COUNT=rows.length)
         self.declare_result(call, rows)
         call.dispatch((lanes, rows.count), (lanes, mode["HEIGHT"]))
+        return [call.launch()]
+
+
+class RowVector(RowKernel):
+    """A work-item gathers a row in vectors, on processor cores."""
+
+    source = "row/row_vector.cl"
+    modes = ({"WIDTH": 8}, {"WIDTH": 16})
+    least_terms = 16
+    most_of_few = 8192
+    """Terms of rows that are fewer than cores: longer ones are cut into parts."""
+
+    def refuses(self, node: GpuNode, target: Target) -> str:
+        """Rows of floats side by side in memory, enough of them for all cores."""
+        if refused := super().refuses(node, target) or unless(
+            (not target.is_throughput, "rows are gathered by many lanes on this device")
+        ):
+            return refused
+        terms, rows = self.terms(node), self.rows(node).count
+        is_long = gains(lambda: terms >= self.least_terms)
+        enough = terms <= self.most_of_few or rows >= target.compute_units
+        return unless(
+            (compute_type(node.inputs[0].storage) == "float", NO_FLOATS),
+            (is_long, f"rows of {terms} are no vectors"),
+            (
+                is_long and gains(lambda: enough),
+                f"{rows} rows of {terms} are too few for all cores",
+            ),
+            (is_long and self.steps_evenly(node), APART),
+        )
+
+    def mode_supports(self, node: GpuNode, mode: Mode, target: Target) -> bool:
+        """Each serves all rows."""
+        return True
+
+    def default_mode(self, node: GpuNode, target: Target) -> int:
+        """The device's vectors."""
+        return int(target.vector_width >= self.modes[1]["WIDTH"])
+
+    def launches(self, node: GpuNode, mode: Mode, target: Target) -> list[Launch]:
+        """Return the launch."""
+        rows, width = self.rows(node), mode["WIDTH"]
+        call = Call(self.name, self.source, node, target)
+        call.tensor("IN0", node.inputs[0], [rows.kept, rows.axes], (width,))
+        self.formula(node).declare(call)
+        self.declare_constants(call)
+        call.define(ENTRY=self.name, WIDTH=width)
+        call.scalars(ROWS=rows.count, COUNT=rows.length)
+        call.result([rows.kept, rows.axes], (width,))
+        call.dispatch((rows.count,))
         return [call.launch()]
 
 

@@ -8,7 +8,15 @@ from polydevice.ops.softmax import LogSoftmax, SoftMax
 from polydevice.shape import normalize_axis
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import kernel
-from polydevice_gpu.kernels.row.row import Formula, RowGroup, RowHeld, RowKernel, RowRef, Rows
+from polydevice_gpu.kernels.row.row import (
+    Formula,
+    RowGroup,
+    RowHeld,
+    RowKernel,
+    RowRef,
+    Rows,
+    RowVector,
+)
 from polydevice_gpu.kernels.source import Call
 
 
@@ -45,6 +53,11 @@ class SoftmaxHeld(RowHeld, Normalizer):
 @kernel(SoftMax, LogSoftmax)
 class SoftmaxGroup(Normalizer, RowGroup):
     """A work-group normalises a row or a part of it."""
+
+
+@kernel(SoftMax, LogSoftmax)
+class SoftmaxVector(RowVector, Normalizer):
+    """A work-item normalises a row in vectors."""
 
 
 @kernel(SoftMax, LogSoftmax)
