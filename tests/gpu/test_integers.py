@@ -139,8 +139,8 @@ def test_resizing_and_padding_move_integers(core, opencl, form) -> None:
     ), executable.explain()
 
 
-@pytest.mark.parametrize("kind", ["matmul", "conv", "padded"])
-def test_products_of_what_is_quantised_at_run_time(core, kind) -> None:
+@pytest.mark.parametrize("kind", ["matmul", "conv", "padded", "same", "grouped"])
+def test_products_of_what_is_quantised_at_run_time(core, opencl, kind) -> None:
     """DynamicQuantizeLinear and MatMulInteger or ConvInteger; where all is near the zero point too.
 
     Numbers all alike but one are quantised to bytes that lie at one end, far from their zero
@@ -149,14 +149,18 @@ def test_products_of_what_is_quantised_at_run_time(core, kind) -> None:
     rng = np.random.default_rng(11)
     g = Graph(rng)
     g.nodes.append(helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], "quantise"))
-    sizes = {"matmul": ((9, 133), (133, 20)), "conv": ((1, 5, 9, 9), (8, 5, 3, 3))}
-    shape, form = sizes.get(kind, sizes["conv"])
+    sizes = {"matmul": ((9, 133), (133, 20)), "grouped": ((2, 6, 7, 9), (32, 3, 3, 2))}
+    shape, form = sizes.get(kind, ((1, 5, 9, 9), (8, 5, 3, 3)))
     w, point = g.store(rng.integers(-127, 128, form).astype(np.int8)), g.store(np.int8(0))
     if kind == "matmul":
         y = g.emit("MatMulInteger", "q", w, "z", point)
     else:
-        pads = [1, 0, 0, 1] if kind == "padded" else [0] * 4
-        y = g.emit("ConvInteger", "q", w, "z", point, pads=pads)
+        how = {
+            "padded": {"pads": [1, 0, 0, 1]},
+            "same": {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
+            "grouped": {"group": 2, "pads": [2, 1, 0, 1]},
+        }
+        y = g.emit("ConvInteger", "q", w, "z", point, **how.get(kind, {}))
     scales = g.store(rng.uniform(0.002, 0.02, 20 if kind == "matmul" else 1).astype(np.float32))
     y = g.emit("Mul", g.emit("Cast", y, to=TensorProto.FLOAT), g.emit("Mul", "s", scales))
     inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, list(shape))]
@@ -164,12 +168,16 @@ def test_products_of_what_is_quantised_at_run_time(core, kind) -> None:
     graph = helper.make_graph(g.nodes, "g", inputs, outputs, g.stored)
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     model = made.SerializeToString()
-    request = core.load_network(core.read_network(model), "GPU").create_infer_request()
+    executable = core.load_network(core.read_network(model), "GPU")
+    request = executable.create_infer_request()
     for mean, spread_ in ((1, 2), (-7, 0.5), (-7, 1e-3), (0, 0)):
         feed = {"x": rng.normal(mean, spread_, shape).astype(np.float32)}
         (theirs,) = reference(model, feed)
         (ours,) = request.infer(feed).values()
         np.testing.assert_allclose(ours, theirs, rtol=2e-6, atol=2e-6 * np.abs(theirs).max())
+    nodes = executable.latest_plan().graph.nodes
+    found = any(isinstance(node.op, INTEGER_PRODUCTS) for node in nodes)
+    assert found is bool(target_of(opencl).byte_product), executable.explain()
 
 
 @pytest.mark.parametrize("allowed", ["YES", "NO"])

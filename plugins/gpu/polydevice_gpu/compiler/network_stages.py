@@ -26,6 +26,7 @@ from polydevice_gpu.passes.nesting import nest_bodies as nesting
 from polydevice_gpu.passes.nesting.body_network import Build
 from polydevice_gpu.rewrites import gpu_wishes
 from polydevice_gpu.rewrites.compressed import compress_products
+from polydevice_gpu.rewrites.pad_early import pad_early
 
 QUANTIZATION = (FakeQuantize, QuantizeLinear, DequantizeLinear)
 """Operations that make a network a quantised one."""
@@ -85,6 +86,8 @@ def rewrite(work: Work) -> None:
         use_custom_layers(network, work.settings.custom_layers)
         if work.settings.integers:
             compress_products(network)  # before folding, which would make floats of matrices
+            if work.target.byte_product:
+                pad_early(network)
         check_elements(network)  # unrolling a loop may have made sizes known
 
     def observe(stage: str, network: Network) -> None:

@@ -39,7 +39,7 @@ def integer_product(
         )
         return [_product(build, y, factors)]
     sums = build.emit(made, x, w)
-    if isinstance(op.product, MatMul) and not _is_zero(zero):
+    if not _is_zero(zero) and (isinstance(op.product, MatMul) or not is_known(zero)):
         # What a zero point adds to the sums of a column is the same in every row. In i32, since
         # nearly all of them may be that.
         columns = build.value(_columns(op.product, x, array_of(w)))
@@ -54,20 +54,29 @@ def _sums(product: Op, x: Port, w: Port, zero: Port) -> Op | None:
         return None
     if isinstance(product, MatMul):
         return IntegerMatMul(**product.attributes())
-    if type(product) not in (Convolution, GroupConvolution) or not is_known(zero):
+    if type(product) not in (Convolution, GroupConvolution):
         return None
-    (point,) = numbers_of(zero)
-    limits = np.iinfo(x.element_type.dtype)
-    if not limits.min <= point <= limits.max:
-        return None  # padding could not be that
+    point = 0
+    if is_known(zero):
+        (point,) = numbers_of(zero)
+        limits = np.iinfo(x.element_type.dtype)
+        if not limits.min <= point <= limits.max:
+            return None  # padding could not be that
+    elif product.auto_pad.is_same or any((*product.pads_begin, *product.pads_end)):
+        return None  # kernels are built with what they pad; see `pad_early`
     settings = {**product.attributes(), "zero": point}
     if isinstance(product, GroupConvolution):
         return IntegerGroupConvolution(**settings)
     return IntegerConvolution(**settings)
 
 
-def _columns(product: MatMul, x: Port, w: Array) -> Array:
+def _columns(product: Op, x: Port, w: Array) -> Array:
     """Return the sums of the columns of weights, in the shape in which they are added."""
+    if isinstance(product, Convolution):
+        outputs = 2 if product.grouped else 1
+        whole = w.astype(np.int64).sum(tuple(range(outputs, w.ndim)))
+        return whole.reshape(1, -1, *[1] * (w.ndim - outputs - 1)).astype(np.int32)
+    assert isinstance(product, MatMul)
     sums: Array = w.astype(np.int64).sum(-1 if product.transpose_b or w.ndim == 1 else -2)
     if w.ndim > 2 and rank_of(x) > 1:  # a vector's result has no rows
         sums = sums[..., np.newaxis, :]

@@ -85,7 +85,9 @@ def _works_on_vectors(fragment: Fragment, step: Step) -> bool:
         return True
     if not isinstance(step.op, Convert) or made not in types.IN_VECTORS:
         return False
-    return made == "float" or (kinds == ["float"] and _is_clamped(fragment, step))
+    if made == "float" or (made == "int" and kinds[0] in ("char", "uchar")):
+        return True
+    return kinds == ["float"] and _is_clamped(fragment, step)
 
 
 def _is_clamped(fragment: Fragment, step: Step) -> bool:
