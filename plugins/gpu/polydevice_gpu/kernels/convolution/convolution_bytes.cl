@@ -6,7 +6,7 @@
 // of bytes (ON_BYTES) or of words; KERNEL_*, STRIDE_*, DILATION_*, PAD_*, IN_*, OUT_*, GROUP_IN,
 // GROUP_OUT, CHANNELS, BLOCKS, EACH, VECTORS, PIXELS, GROUPED, REST (input channels of a group modulo
 // 4), FLIPPED (the input has a sign), STARTS (what sums begin with), if HAS_STARTS; FILL, bytes that
-// stand for a pixel outside; EIGHTS, FOURS (whether channels beyond whole vectors fill such ones); FILTER packed as [block, tap, in / 4, lane, in % 4].
+// stand for a pixel outside; EIGHTS, FOURS (whether channels beyond whole vectors fill such ones), WHOLE (whether there are none); FILTER packed as [block, tap, in / 4, lane, in % 4].
 #define LANES (16 * VECTORS)
 #define QUADS (GROUP_IN / 4)
 // The instruction takes bytes without a sign for the first factor: 128 more, which STARTS knows.
@@ -129,6 +129,9 @@ KERNEL(convolution_bytes) {
                 WRITE16(left, b, z, y, x, n);
                 continue;
             }
+#if WHOLE
+        }
+#else
 #if EIGHTS
             if (count >= 8) {
                 WRITE8(left.lo, b, z, y, x, n);
@@ -143,5 +146,6 @@ KERNEL(convolution_bytes) {
 #endif
             WRITE16_FIRST(count, left, b, z, y, x, n);
         }
+#endif
     }
 }

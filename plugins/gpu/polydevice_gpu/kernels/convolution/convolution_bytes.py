@@ -112,7 +112,7 @@ class BytesDirect(SingleLaunch):
     def declare_result(self, call: Call, groups: Groups, channels: int) -> None:
         """Declare the result in vectors of 16, and in shorter ones for channels that are left."""
         eights, fours = bool(channels & 8), bool(channels & 4)
-        call.define(EIGHTS=eights, FOURS=fours)
+        call.define(EIGHTS=eights, FOURS=fours, WHOLE=channels % 16 == 0)
         call.result(groups, (16, *[8] * eights, *[4] * fours))
 
     def declare_tiles(self, call: Call, mode: Mode, channels: int, width: int, rows: int) -> None:
