@@ -408,6 +408,25 @@ class NormalizedMatMul(MatMul):
         return super().infer(inputs[:2])
 
 
+@dataclass(frozen=True)
+class SubtractProduct(Op):
+    """x - y * z: sums of products less what a zero point adds to them.
+
+    Inputs:  x  i32, any shape
+             y  i32, broadcastable to x
+             z  u8, i8 or i32, one number
+    Outputs: r  i32, shape of x
+    Source:  made from IntegerProduct
+    """
+
+    type = "SubtractProduct"
+    domain = "polydevice_gpu"
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return the first input's shape."""
+        return [inputs[0].without_value()]
+
+
 INTEGER_PRODUCTS = (IntegerConvolution, IntegerGroupConvolution, IntegerMatMul)
 """Products of 8-bit integers."""
 

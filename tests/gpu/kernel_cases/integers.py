@@ -11,6 +11,7 @@ from polydevice.dtype import Array
 from polydevice.ops.convolution import Convolution, GroupConvolution
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.op import Op
+from polydevice.rewrites.integers.dynamic_range import DynamicRange
 from polydevice.testing.op_case import OpCase
 from polydevice_gpu.ops import IntegerConvolution, IntegerGroupConvolution, IntegerMatMul
 from tests.gpu.kernel_cases.convolution import convolutions
@@ -84,7 +85,25 @@ def plain(data: Data) -> Iterator[OpCase]:
 
 
 def grouped(data: Data) -> Iterator[OpCase]:
-    return _convolutions(data, IntegerGroupConvolution, grouped=True)
+    yield from _convolutions(data, IntegerGroupConvolution, grouped=True)
+    # Groups that fill no vectors, one of which has too many terms for floats.
+    plain = {"dilations": (1, 1), "pads_begin": (1, 0), "pads_end": (0, 2)}
+    for outputs, inputs, taps in ((12, 5, 3), (20, 8, 3), (3, 40, 4), (41, 4, 1)):
+        op = GroupConvolution(strides=(1, 2), **plain)
+        case = openvino_case(op, data(1, 2 * inputs, 7, 9), data(2, outputs, inputs, taps, taps))
+        yield _of_bytes(data, case, IntegerGroupConvolution)
+
+
+def ranges(data: Data) -> Iterator[OpCase]:
+    def expected(values: Sequence[Array]) -> list[Array]:
+        x = np.asarray(values[0], np.float32)
+        low, high = (np.float32(limit) for limit in (x.min(initial=0), x.max(initial=0)))
+        scale = (high - low) / np.float32(255) or np.float32(1)
+        return [np.asarray(scale), np.rint(np.clip(-low / scale, 0, 255)).astype(np.uint8)]
+
+    nothing = np.zeros((2, 3), np.float32)
+    for x in (data(2, 3, 19), data(67), 3 + abs(data(4, 5)), -abs(data(3, 40)), data(), nothing):
+        yield OpCase(DynamicRange(), (x,), expected)
 
 
 def matrices(data: Data) -> Iterator[OpCase]:
@@ -108,4 +127,5 @@ CASES: dict[type[Op], Cases] = {
     IntegerConvolution: plain,
     IntegerGroupConvolution: grouped,
     IntegerMatMul: matrices,
+    DynamicRange: ranges,
 }

@@ -10,13 +10,19 @@ from polydevice.dtype import Array, ElementType
 from polydevice.emitter import Emitter
 from polydevice.node import Port
 from polydevice.ops.arithmetic import Multiply, Subtract
+from polydevice.ops.convert import Convert
 from polydevice.ops.convolution import Convolution, GroupConvolution
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.op import Op
 from polydevice.rewrites.facts import array_of, is_known, numbers_of, rank_of
 from polydevice.rewrites.integers.integer_product import IntegerProduct
 from polydevice_gpu.kernels.target import Target
-from polydevice_gpu.ops import IntegerConvolution, IntegerGroupConvolution, IntegerMatMul
+from polydevice_gpu.ops import (
+    IntegerConvolution,
+    IntegerGroupConvolution,
+    IntegerMatMul,
+    SubtractProduct,
+)
 
 
 def integer_product(
@@ -27,7 +33,9 @@ def integer_product(
     Sums of bytes are exact, those of floats as long as they stay below 2^24.
     """
     x, w, scale, zero, factor, *rest = inputs
-    factors = _product(build, scale, factor)
+    # One by one where they are no constants, which takes no launch of its own.
+    known = is_known(scale) and is_known(factor)
+    factors = [_product(build, scale, factor)] if known else [scale, factor]
     made = _sums(op.product, x, w, zero) if target.byte_product else None
     if made is None:
         wide = build.convert(x, ElementType.f32)
@@ -37,15 +45,16 @@ def integer_product(
         y = build.emit(
             op.product, wide, build.convert(build.value(weights), wide.element_type), *rest
         )
-        return [_product(build, y, factors)]
+        return [_scaled(build, y, factors)]
     sums = build.emit(made, x, w)
     if not _is_zero(zero) and (isinstance(op.product, MatMul) or not is_known(zero)):
         # What a zero point adds to the sums of a column is the same in every row. In i32, since
         # nearly all of them may be that.
         columns = build.value(_columns(op.product, x, array_of(w)))
-        shift = _product(build, columns, _one(build, zero, ElementType.i32))
-        sums = build.emit(Subtract(), sums, shift)
-    return [_product(build, build.convert(sums, ElementType.f32), factors)]
+        point = zero.node.inputs[0] if isinstance(zero.node.op, Convert) else zero
+        point = point if point.element_type in (ElementType.u8, ElementType.i8) else zero
+        sums = build.emit(SubtractProduct(), sums, columns, build.reshape(point, ()))
+    return [_scaled(build, build.convert(sums, ElementType.f32), factors)]
 
 
 def _sums(product: Op, x: Port, w: Port, zero: Port) -> Op | None:
@@ -81,6 +90,12 @@ def _columns(product: Op, x: Port, w: Array) -> Array:
     if w.ndim > 2 and rank_of(x) > 1:  # a vector's result has no rows
         sums = sums[..., np.newaxis, :]
     return sums.astype(np.int32)
+
+
+def _scaled(build: Emitter, y: Port, factors: Sequence[Port]) -> Port:
+    for factor in factors:
+        y = _product(build, y, factor)
+    return y
 
 
 def _product(build: Emitter, left: Port, right: Port) -> Port:

@@ -4,9 +4,11 @@
 // Layouts: input with channels side by side, any where there are FEW.   Types: u8, i8; sums in int.
 // Needs: vpdpbusd, in inline assembly (IN_ASSEMBLY), or by LLVM's name for it, as a function on vectors
 // of bytes (ON_BYTES) or of words; KERNEL_*, STRIDE_*, DILATION_*, PAD_*, IN_*, OUT_*, GROUP_IN,
-// GROUP_OUT, CHANNELS, BLOCKS, EACH, VECTORS, PIXELS, GROUPED, REST (input channels of a group modulo
-// 4), FLIPPED (the input has a sign), STARTS (what sums begin with), if HAS_STARTS; FILL, bytes that
-// stand for a pixel outside; EIGHTS, FOURS (whether channels beyond whole vectors fill such ones), WHOLE (whether there are none); FILTER packed as [block, tap, in / 4, lane, in % 4].
+// GROUP_OUT, PADDED_OUT (channels of a group, in whole blocks), BLOCKS, EACH, VECTORS, PIXELS, GROUPED,
+// REST (input channels of a group modulo 4), FLIPPED (the input has a sign), STARTS (what sums begin
+// with), if HAS_STARTS; FILL, bytes that stand for a pixel outside; EIGHTS, FOURS (whether channels of a
+// group beyond whole vectors fill such ones), WHOLE (whether there are none beyond); FEW (less than four
+// input channels); FILTER packed as [block, tap, in / 4, lane, in % 4].
 #define LANES (16 * VECTORS)
 #define QUADS (GROUP_IN / 4)
 // The instruction takes bytes without a sign for the first factor: 128 more, which STARTS knows.
@@ -57,7 +59,7 @@ KERNEL(convolution_bytes) {
     const int b = get_global_id(2) / OUT_Y / OUT_Z;
     const int first_x = tile * PIXELS;
     for (int block = chunk * EACH; block < min((chunk + 1) * EACH, BLOCKS); block++) {
-        const int first = GROUPED ? block * LANES / GROUP_OUT * GROUP_IN : 0;
+        const int group = GROUPED ? block * LANES / PADDED_OUT : 0, first = group * GROUP_IN;
         int16 sum[PIXELS][VECTORS];
         #pragma unroll
         for (int p = 0; p < PIXELS; p++)
@@ -123,7 +125,8 @@ KERNEL(convolution_bytes) {
         #pragma unroll 1
         for (int i = 0; i < PIXELS * VECTORS; i++) {
             const int x = first_x + i / VECTORS;
-            int n = block * LANES + i % VECTORS * 16, count = x < OUT_X ? min(CHANNELS - n, 16) : 0;
+            const int within = block * LANES - group * PADDED_OUT + i % VECTORS * 16;
+            int n = group * GROUP_OUT + within, count = x < OUT_X ? min(GROUP_OUT - within, 16) : 0;
             int16 left = made[i];
             if (count == 16) {
                 WRITE16(left, b, z, y, x, n);

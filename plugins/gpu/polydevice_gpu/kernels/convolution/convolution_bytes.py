@@ -10,7 +10,7 @@ from polydevice.dtype import Array, ElementType
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.op import Op
 from polydevice_gpu.graph import GpuNode
-from polydevice_gpu.kernels.byte_terms import zero_of
+from polydevice_gpu.kernels.byte_terms import EXACT_TERMS, zero_of
 from polydevice_gpu.kernels.gemm.convolution_shape import (
     convolution_geometry,
     groups_of,
@@ -30,6 +30,9 @@ from polydevice_gpu.ops import IntegerMatMul
 
 _REGISTERS = 24
 """Most vectors of sums of a work-item; of 32 the others are for factors."""
+
+_LEAST_OF_GROUP = 4
+"""Output channels of a group from which on vectors of sums pay, a quarter of their lanes."""
 
 NO_INSTRUCTION = "the device has no vectors of sums of products of bytes"
 
@@ -66,18 +69,20 @@ class BytesDirect(SingleLaunch):
         b, is_turned = node.inputs[1], getattr(node.op, "transpose_b", False)
         is_matrix = isinstance(node.op, IntegerMatMul)
 
+        padded_out = -(-group_out // lanes) * lanes
+
         def taps(array: Array) -> Array:
             if is_matrix:
                 array = array.reshape(array.shape[-2:])
                 array = array if is_turned else array.T
-            return array.reshape(groups * group_out, group_in, -1)
+            return array.reshape(groups, group_out, group_in, -1)
 
         def packed(array: Array) -> Array:
             found = taps(array)
-            columns, quads = -(-found.shape[0] // lanes) * lanes, -(-group_in // 4)
-            full = np.zeros((columns, quads * 4, found.shape[2]), np.int8)
-            full[: found.shape[0], :group_in] = found
-            blocks = full.reshape(-1, lanes, quads, 4, found.shape[2])
+            quads = -(-group_in // 4)
+            full = np.zeros((groups, padded_out, quads * 4, found.shape[3]), np.int8)
+            full[:, :group_out, :group_in] = found
+            blocks = full.reshape(-1, lanes, quads, 4, found.shape[3])
             return np.asarray(blocks.transpose(0, 4, 2, 1, 3))
 
         kind = f"{type(node.op).__name__}{is_turned} {groups} groups"
@@ -87,10 +92,9 @@ class BytesDirect(SingleLaunch):
         zero = zero_of(node) + (128 if flipped else 0)
 
         def starts(array: Array) -> Array:
-            sums = taps(array).astype(np.int64).sum((1, 2)) * -zero
-            full = np.zeros(-(-sums.size // lanes) * lanes, np.int64)
-            full[: sums.size] = sums
-            return full
+            full = np.zeros((groups, padded_out), np.int64)
+            full[:, :group_out] = taps(array).astype(np.int64).sum((2, 3)) * -zero
+            return full.reshape(-1)
 
         form = call.target.byte_product
         call.define(IN_ASSEMBLY=form == "x86 assembly", ON_BYTES=form == "x86 bytes")
@@ -115,16 +119,20 @@ class BytesDirect(SingleLaunch):
         call.define(EIGHTS=eights, FOURS=fours, WHOLE=channels % 16 == 0)
         call.result(groups, (16, *[8] * eights, *[4] * fours))
 
-    def declare_tiles(self, call: Call, mode: Mode, channels: int, width: int, rows: int) -> None:
+    def declare_tiles(
+        self, call: Call, mode: Mode, groups: int, group_out: int, width: int, rows: int
+    ) -> None:
         """Declare blocks and tiles, and the NDRange.
 
         A work-item computes several blocks of channels where there are enough of them for all
         cores: PoCL takes as long for a work-group as for some 100 products.
         """
-        blocks, tiles = -(-channels // (16 * mode["VECTORS"])), -(-width // mode["PIXELS"])
+        lanes = 16 * mode["VECTORS"]
+        of_group, tiles = -(-group_out // lanes), -(-width // mode["PIXELS"])
+        blocks = groups * of_group
         each = min(blocks, max(1, blocks * tiles * rows // (16 * call.target.compute_units)))
         call.define(**mode)
-        call.scalars(CHANNELS=channels, BLOCKS=blocks, EACH=each)
+        call.scalars(PADDED_OUT=of_group * lanes, BLOCKS=blocks, EACH=each)
         call.dispatch((tiles, -(-blocks // each), rows), (1, 1, 1))
 
 
@@ -132,19 +140,20 @@ class ConvolutionBytes(BytesDirect):
     """Convolution of bytes in vectors of sums."""
 
     def refuses(self, node: GpuNode, target: Target) -> str:
-        """Constant weights; groups of whole vectors of output channels."""
-        groups, group_out, _ = groups_of(node)
-        whole = groups == 1 or group_out % 16 == 0
+        """Constant weights; groups of some channels, unless floats sum these exactly."""
+        groups, group_out, group_in = groups_of(node)
+        terms = convolution_geometry(node).taps * group_in
+        some = groups == 1 or group_out >= _LEAST_OF_GROUP or terms > EXACT_TERMS
         return unless(
             (target.sums_byte_vectors, NO_INSTRUCTION),
             (node.inputs[1].constant is not None, VARIABLE_WEIGHTS),
-            (whole, f"groups of {group_out} output channels are no multiple of 16"),
+            (some, f"groups of {group_out} output channels leave lanes idle"),
         )
 
     def mode_supports(self, node: GpuNode, mode: Mode, target: Target) -> bool:
         """The output channels of a work-item belong to one group."""
         groups, group_out, _ = groups_of(node)
-        return groups == 1 or group_out % (16 * mode["VECTORS"]) == 0
+        return groups == 1 or -(-group_out // 16) % mode["VECTORS"] == 0
 
     def input_layouts(self, node: GpuNode, target: Target) -> dict[int, Layout]:
         """Channels side by side, unless there are so few that any layout will do."""
@@ -179,8 +188,8 @@ class ConvolutionBytes(BytesDirect):
         call.scalars(IN_Z=sizes[0], IN_Y=sizes[1], IN_X=sizes[2], OUT_Z=z, OUT_Y=y, OUT_X=width)
         call.define(GROUPED=groups > 1, FEW=groups * group_in < 4)
         call.scalars(GROUP_IN=group_in, GROUP_OUT=group_out)
-        self.declare_result(call, axes, groups * group_out)
-        self.declare_tiles(call, mode, groups * group_out, width, batch * z * y)
+        self.declare_result(call, axes, group_out)
+        self.declare_tiles(call, mode, groups, group_out, width, batch * z * y)
 
 
 class MatmulBytes(BytesDirect):
@@ -226,4 +235,4 @@ class MatmulBytes(BytesDirect):
         call.scalars(GROUP_IN=shape.k, GROUP_OUT=shape.n)
         batch, m_axis, n_axis = shape.result
         self.declare_result(call, [(), (), (), (*batch, *m_axis), tuple(n_axis)], shape.n)
-        self.declare_tiles(call, mode, shape.n, total, 1)
+        self.declare_tiles(call, mode, 1, shape.n, total, 1)

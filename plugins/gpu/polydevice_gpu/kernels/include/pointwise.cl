@@ -14,6 +14,11 @@
 #define WHERE_float4(c, a, b) select((float4)(b), (float4)(a), (c))
 #define WHERE_float8(c, a, b) select((float8)(b), (float8)(a), (c))
 #define WHERE_float16(c, a, b) select((float16)(b), (float16)(a), (c))
+// Bytes, or what is i32 already, as i32.
+#define INTS_int(x) (int)(x)
+#define INTS_int4(x) convert_int4(x)
+#define INTS_int8(x) convert_int8(x)
+#define INTS_int16(x) convert_int16(x)
 
 // The nearest number of f16 or bf16, halves to even, held in f32. Below 2^-14 f16 has steps of 2^-24,
 // as f32 has from 1/2 to 1.

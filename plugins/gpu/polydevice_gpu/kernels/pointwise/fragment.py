@@ -19,7 +19,7 @@ from polydevice.ops.python_operation import PythonOperation
 from polydevice.ops.quantize import FakeQuantize
 from polydevice_gpu.kernels import types
 from polydevice_gpu.kernels.pointwise import expression
-from polydevice_gpu.ops import Fragment, Step, ToByte
+from polydevice_gpu.ops import Fragment, Step, SubtractProduct, ToByte
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def _works_on_vectors(fragment: Fragment, step: Step) -> bool:
         return expression.is_vectorizable(step.op)
     if {*kinds, made} == {"int"}:
         return isinstance(step.op, (Add, Subtract, Multiply))
-    if isinstance(step.op, ToByte):
+    if isinstance(step.op, (ToByte, SubtractProduct)):
         return True
     if not isinstance(step.op, Convert) or made not in types.IN_VECTORS:
         return False
