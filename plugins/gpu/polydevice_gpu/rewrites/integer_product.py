@@ -65,6 +65,7 @@ def _sums(product: Op, x: Port, w: Port, zero: Port) -> Op | None:
         return IntegerMatMul(**product.attributes())
     if type(product) not in (Convolution, GroupConvolution):
         return None
+    assert isinstance(product, Convolution)
     point = 0
     if is_known(zero):
         (point,) = numbers_of(zero)
@@ -83,8 +84,8 @@ def _columns(product: Op, x: Port, w: Array) -> Array:
     """Return the sums of the columns of weights, in the shape in which they are added."""
     if isinstance(product, Convolution):
         outputs = 2 if product.grouped else 1
-        whole = w.astype(np.int64).sum(tuple(range(outputs, w.ndim)))
-        return whole.reshape(1, -1, *[1] * (w.ndim - outputs - 1)).astype(np.int32)
+        whole: Array = w.astype(np.int64).sum(tuple(range(outputs, w.ndim)))
+        return np.asarray(whole.reshape(1, -1, *[1] * (w.ndim - outputs - 1)), np.int32)
     assert isinstance(product, MatMul)
     sums: Array = w.astype(np.int64).sum(-1 if product.transpose_b or w.ndim == 1 else -2)
     if w.ndim > 2 and rank_of(x) > 1:  # a vector's result has no rows

@@ -96,8 +96,8 @@ class BytesDirect(SingleLaunch):
             full[:, :group_out] = taps(array).astype(np.int64).sum((2, 3)) * -zero
             return full.reshape(-1)
 
-        form = call.target.byte_product
-        call.define(IN_ASSEMBLY=form == "x86 assembly", ON_BYTES=form == "x86 bytes")
+        way = call.target.byte_product
+        call.define(IN_ASSEMBLY=way == "x86 assembly", ON_BYTES=way == "x86 bytes")
         call.define(HAS_STARTS=bool(zero), FLIPPED=flipped, REST=group_in % 4)
         if zero:
             form = Weights(b, f"{kind} sums of {lanes} by {-zero}", starts, ElementType.i32)

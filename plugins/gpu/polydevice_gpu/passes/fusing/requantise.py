@@ -129,15 +129,15 @@ def _scaled_once(product: _Term) -> _Term:
     """A product of terms times constants: the product of the terms, times all these at once."""
     terms, factors = [], []
     for argument in product.arguments:
-        if not _is_scaled(argument):
+        numbers = argument.arguments[1].constant if _is_scaled(argument) else None
+        if numbers is None:
             terms.append(argument)
             continue
-        term, factor = argument.arguments
-        terms.append(term)
-        factors.append(factor.constant)
+        terms.append(argument.arguments[0])
+        factors.append(numbers)
     made = dataclasses.replace(product, arguments=tuple(terms))
-    for factor in factors:
-        found = _times(made, factor)
+    for numbers in factors:
+        found = _times(made, numbers)
         if found is None:
             return product
         made = found
