@@ -70,6 +70,11 @@ def plain(data: Data) -> Iterator[OpCase]:
         x, w = data(1, inputs, 5, 9), data(outputs, inputs, 2, 3)
         yield _of_bytes(data, openvino_case(Convolution(**window), x, w), IntegerConvolution)
 
+    # So long a window that its pixels are read where they lie.
+    window = {"strides": (1,), "dilations": (1,), "pads_begin": (3,), "pads_end": (1,)}
+    case = openvino_case(Convolution(**window), data(1, 2, 2090), data(3, 2, 2080))
+    yield _of_bytes(data, case, IntegerConvolution)
+
     # In vectors of eight, so many that every kernel can split steps of 128; f32 is too short.
     zero, x, w = 7, _bytes(data, (1, 8208, 4, 3), np.uint8), _bytes(data, (24, 8208, 1, 1), np.int8)
     op = IntegerConvolution(
@@ -88,7 +93,7 @@ def grouped(data: Data) -> Iterator[OpCase]:
     yield from _convolutions(data, IntegerGroupConvolution, grouped=True)
     # Groups that fill no vectors, one of which has too many terms for floats.
     plain = {"dilations": (1, 1), "pads_begin": (1, 0), "pads_end": (0, 2)}
-    for outputs, inputs, taps in ((12, 5, 3), (20, 8, 3), (3, 40, 4), (41, 4, 1)):
+    for outputs, inputs, taps in ((12, 5, 3), (24, 8, 3), (3, 40, 4), (41, 4, 1)):
         op = GroupConvolution(strides=(1, 2), **plain)
         case = openvino_case(op, data(1, 2 * inputs, 7, 9), data(2, outputs, inputs, taps, taps))
         yield _of_bytes(data, case, IntegerGroupConvolution)

@@ -23,6 +23,7 @@ def normalizations(data: Data) -> Iterator[OpCase]:
     yield openvino_case(op, data(2, 11, 3, 13), ints(1, 3), constants={1})
     yield openvino_case(op, data(2, 8209), ints(1), constants={1})
     yield openvino_case(op, data(4, 3, 3, 3), ints(0, 2, 3), constants={1})  # fours with gaps
+    yield openvino_case(op, data(1, 37), ints(1), constants={1})  # one row, of no whole vectors
     for shape in ((9, 24), (3, 5, 132)):  # rows in fours, of one and of several for each lane
         yield openvino_case(op, data(*shape), ints(-1), constants={1})
 

@@ -25,6 +25,7 @@ def softmaxes(op: type[SoftMax]) -> Cases:
         yield openvino_case(op(axis=0), data(8209, 2))
         for shape in ((9, 24), (3, 5, 132)):  # rows in fours, of one and of several for each lane
             yield openvino_case(op(axis=-1), data(*shape))
+        yield openvino_case(op(axis=-1), data(1, 37))  # one row, of no whole vectors
 
     return cases
 

@@ -89,6 +89,7 @@ class Call:
         self._options: tuple[str, ...] = ()
         self._global: tuple[int, ...] = (1,)
         self._local: tuple[int, ...] | None = None
+        self._anywhere = False
         self._across = 0  # work-items along x that have something to do; 0 for all
 
     # -- what a kernel declares -------------------------------------------------------------------
@@ -228,10 +229,14 @@ class Call:
             return dict.fromkeys(widths, False)
         return aligned_widths(layout, shape, groups, widths)
 
+    def vectors_anywhere(self) -> None:
+        """Say, before tensors are declared, that vectors begin at other than multiples, too."""
+        self._anywhere = True
+
     @property
     def _reads_anywhere(self) -> bool:
         """Processor cores read vectors from anywhere as fast: one program serves all sizes."""
-        return self.target.sizes_vary and not self.target.is_throughput
+        return self._anywhere or (self.target.sizes_vary and not self.target.is_throughput)
 
     def index(
         self, role: str, value: Value, layout: Layout, shape: Sequence[int], groups: Groups

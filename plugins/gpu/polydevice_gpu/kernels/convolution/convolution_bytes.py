@@ -31,6 +31,8 @@ from polydevice_gpu.ops import IntegerMatMul
 _REGISTERS = 24
 """Most vectors of sums of a work-item; of 32 the others are for factors."""
 
+_LARGEST_SPAN = 2048
+"""Pixels that a work-item puts together, in its own memory."""
 _LEAST_OF_GROUP = 4
 """Output channels of a group from which on vectors of sums pay, a quarter of their lanes."""
 
@@ -157,7 +159,7 @@ class ConvolutionBytes(BytesDirect):
 
     def input_layouts(self, node: GpuNode, target: Target) -> dict[int, Layout]:
         """Channels side by side, unless there are so few that any layout will do."""
-        return {} if node.inputs[0].shape[1] < 4 else {0: channels_last(node.inputs[0].shape)}
+        return {} if _puts_pixels_together(node) else {0: channels_last(node.inputs[0].shape)}
 
     def accepts_layout(self, node: GpuNode, index: int, layout: Layout, target: Target) -> bool:
         """Channels side by side; pixels may lie further apart."""
@@ -181,15 +183,24 @@ class ConvolutionBytes(BytesDirect):
         x = node.inputs[0]
         groups, group_out, group_in = groups_of(node)
         axes, (batch, z, y, width) = pixel_groups(node)
+        if groups > 1 and group_out % 16:
+            call.vectors_anywhere()
         call.tensor("IN0", x, axes)
         self.declare_products(call, mode, groups, group_out, group_in)
         convolution_geometry(node).declare(call)
         sizes = (1, 1, width) if is_flat(node) else spatial(x.shape)
         call.scalars(IN_Z=sizes[0], IN_Y=sizes[1], IN_X=sizes[2], OUT_Z=z, OUT_Y=y, OUT_X=width)
-        call.define(GROUPED=groups > 1, FEW=groups * group_in < 4)
+        call.define(GROUPED=groups > 1, FEW=_puts_pixels_together(node))
         call.scalars(GROUP_IN=group_in, GROUP_OUT=group_out)
         self.declare_result(call, axes, group_out)
         self.declare_tiles(call, mode, groups, group_out, width, batch * z * y)
+
+
+def _puts_pixels_together(node: GpuNode) -> bool:
+    """Whether there are fewer channels than are summed at once, and windows that memory holds."""
+    geometry = convolution_geometry(node)
+    span = (geometry.kernel[2] - 1) * geometry.dilations[2] + _REGISTERS * geometry.strides[2]
+    return node.inputs[0].shape[1] < 4 and span <= _LARGEST_SPAN
 
 
 class MatmulBytes(BytesDirect):

@@ -336,6 +336,7 @@ class RowVector(RowKernel):
         """Return the launch."""
         rows, width = self.rows(node), mode["WIDTH"]
         call = Call(self.name, self.source, node, target)
+        call.vectors_anywhere()  # the end of a row is read in a vector
         call.tensor("IN0", node.inputs[0], [rows.kept, rows.axes], (width,))
         self.formula(node).declare(call)
         self.declare_constants(call)
