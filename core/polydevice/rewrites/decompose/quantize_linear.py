@@ -120,7 +120,7 @@ def _dequantize(build: Emitter, op: DequantizeLinear, inputs: Sequence[Port]) ->
 
 @decomposes(DynamicRange)
 def _dynamic_range(build: Emitter, _: DynamicRange, inputs: Sequence[Port]) -> list[Port]:
-    (x,) = inputs
+    x = build.convert(inputs[0], ElementType.f32)
     axes = np.arange(rank_of(x))
     high = build.emit(Maximum(), build.emit(ReduceMax(), x, axes), np.float32(0))
     low = build.emit(Minimum(), build.emit(ReduceMin(), x, axes), np.float32(0))

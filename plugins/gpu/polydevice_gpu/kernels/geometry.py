@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from polydevice.dataclass import dataclass
 from polydevice_gpu.graph import Value
-from polydevice_gpu.kernels.source import Call, Groups
+from polydevice_gpu.kernels.addressing import Groups
+from polydevice_gpu.kernels.source import Call
 
 AXES = ("Z", "Y", "X")
 

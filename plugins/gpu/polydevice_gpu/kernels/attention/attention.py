@@ -18,11 +18,12 @@ from polydevice.ops.op import Op
 from polydevice.shape import happen_to_be_equal
 from polydevice.symbolic_trace import gains
 from polydevice_gpu.graph import GpuNode, Value
+from polydevice_gpu.kernels.addressing import Groups, aligned_widths, step_along
 from polydevice_gpu.kernels.convolution.convolution import vector_lanes
 from polydevice_gpu.kernels.kernel import Kernel, Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.launch import Launch, Scratch
 from polydevice_gpu.kernels.reason import NO_LOCAL_MEMORY, NO_MODE, NO_UNIT, unless
-from polydevice_gpu.kernels.source import Call, Groups, aligned_widths, step_along
+from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.layout import Layout, broadcast, ordered, planar
 

@@ -10,6 +10,7 @@ from polydevice.dtype import Array, ElementType
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.op import Op
 from polydevice_gpu.graph import GpuNode
+from polydevice_gpu.kernels.addressing import Groups
 from polydevice_gpu.kernels.byte_terms import EXACT_TERMS, zero_of
 from polydevice_gpu.kernels.gemm.convolution_shape import (
     convolution_geometry,
@@ -23,7 +24,7 @@ from polydevice_gpu.kernels.geometry import Geometry, spatial
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch
 from polydevice_gpu.kernels.launch import Weights
 from polydevice_gpu.kernels.reason import VARIABLE_WEIGHTS, unless
-from polydevice_gpu.kernels.source import Call, Groups
+from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.layout import Layout, channels_last, planar
 from polydevice_gpu.ops import IntegerMatMul

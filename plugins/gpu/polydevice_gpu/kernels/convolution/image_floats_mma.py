@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from polydevice.dtype import ElementType
+from polydevice_gpu.kernels.addressing import Groups, spread
 from polydevice_gpu.kernels.gemm.convolution_shape import convolution_geometry, pixel_groups
 from polydevice_gpu.kernels.gemm.image_bytes_mma import ConvolutionImageBytesMma
 from polydevice_gpu.kernels.geometry import spatial
@@ -15,7 +16,7 @@ from polydevice_gpu.kernels.pointwise.fragment import (
     function,
     needs_rounding,
 )
-from polydevice_gpu.kernels.source import Call, Groups, spread
+from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.ops import QuantisedConvolution
 
 

@@ -19,6 +19,7 @@ from polydevice.dtype import Array, ElementType
 from polydevice.ops.matmul import MatMul
 from polydevice.processor.strips import copy_matrix
 from polydevice_gpu.graph import GpuNode
+from polydevice_gpu.kernels.addressing import Groups
 from polydevice_gpu.kernels.gemm.convolution_shape import (
     convolution_geometry,
     groups_of,
@@ -32,7 +33,7 @@ from polydevice_gpu.kernels.geometry import Geometry, spatial
 from polydevice_gpu.kernels.kernel import Kernel, Mode
 from polydevice_gpu.kernels.launch import Launch, Scratch, Weights
 from polydevice_gpu.kernels.reason import VARIABLE_WEIGHTS, unless
-from polydevice_gpu.kernels.source import Call, Groups
+from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import compute_type
 from polydevice_gpu.layout import Layout, channels_last, planar

@@ -7,7 +7,8 @@ import math
 from polydevice.dataclass import dataclass
 from polydevice.ops.matmul import MatMul
 from polydevice_gpu.graph import GpuNode
-from polydevice_gpu.kernels.source import Call, Groups
+from polydevice_gpu.kernels.addressing import Groups
+from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.types import compute_type
 from polydevice_gpu.layout import Layout, broadcast
 

@@ -9,10 +9,11 @@ from polydevice.shape import all_happen_to_be_equal, is_one
 from polydevice.symbolic_size import number_of
 from polydevice.symbolic_trace import gains
 from polydevice_gpu.graph import GpuNode
+from polydevice_gpu.kernels.addressing import operand_step, step_along
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.launch import Launch
 from polydevice_gpu.kernels.pointwise.fragment import Operand, function, is_vectorizable
-from polydevice_gpu.kernels.source import Call, operand_step, step_along
+from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import compute_type
 from polydevice_gpu.layout import Layout, broadcast

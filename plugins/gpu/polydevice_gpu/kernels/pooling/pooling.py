@@ -14,6 +14,7 @@ from polydevice.ops.pooling import (
 )
 from polydevice.shape import normalize_axis
 from polydevice_gpu.graph import GpuNode
+from polydevice_gpu.kernels.addressing import step_along
 from polydevice_gpu.kernels.geometry import (
     AXES,
     Geometry,
@@ -25,7 +26,7 @@ from polydevice_gpu.kernels.geometry import (
 )
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.reason import NO_FLOATS, unless
-from polydevice_gpu.kernels.source import Call, step_along
+from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import compute_type
 

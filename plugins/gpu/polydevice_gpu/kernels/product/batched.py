@@ -10,6 +10,7 @@ from typing import ClassVar
 from polydevice.dtype import ElementType
 from polydevice.ops.op import Op
 from polydevice_gpu.graph import GpuNode
+from polydevice_gpu.kernels.addressing import aligned_widths
 from polydevice_gpu.kernels.gemm.gemm import Pace, Tile
 from polydevice_gpu.kernels.gemm.matmul_shape import (
     Matrices,
@@ -32,7 +33,7 @@ from polydevice_gpu.kernels.reason import (
     ON_PROCESSORS,
     unless,
 )
-from polydevice_gpu.kernels.source import Call, aligned_widths
+from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.layout import Layout, planar
 

@@ -6,10 +6,11 @@ import math
 
 from polydevice.rewrites.integers.dynamic_range import DynamicRange
 from polydevice_gpu.graph import GpuNode
+from polydevice_gpu.kernels.addressing import step_along
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.pointwise.fragment import ROUNDED_DIVISIONS
 from polydevice_gpu.kernels.reason import NO_FLOATS, unless
-from polydevice_gpu.kernels.source import Call, step_along
+from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import compute_type
 

@@ -16,10 +16,11 @@ from polydevice.dataclass import dataclass
 from polydevice.dtype import ElementType
 from polydevice.symbolic_trace import gains
 from polydevice_gpu.graph import GpuNode, Value
+from polydevice_gpu.kernels.addressing import step_along
 from polydevice_gpu.kernels.kernel import Kernel, Mode
 from polydevice_gpu.kernels.launch import Launch, Scratch
 from polydevice_gpu.kernels.reason import NO_FLOATS, NO_LOCAL_MEMORY, unless
-from polydevice_gpu.kernels.source import Call, step_along
+from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import c_type, compute_type
 from polydevice_gpu.layout import collapse
