@@ -236,6 +236,30 @@ def test_gates_are_made_bytes_in_few_instructions(core, opencl, channels) -> Non
         assert not {s.op.type for s in product.steps} & {"Divide", "Round", "Clamp"}, product
 
 
+def test_steps_beside_quantised_layers_fall_where_they_did(core) -> None:
+    """41 / 41 is 1, whatever becomes of quotients elsewhere, and no product overflows."""
+    g = Graph(np.random.default_rng(4))
+    y = g.emit("Conv", g.source(np.uint8), g.weights((4, 4, 1, 1), 0))
+    x = g.emit("Cast", "x", to=TensorProto.FLOAT)
+    quotient = g.emit("Div", x, g.store(np.float32(41)))
+    floor = g.emit("Floor", quotient)
+    alike = g.emit("Equal", quotient, g.store(np.float32(1)))
+    alike = g.emit("Cast", alike, to=TensorProto.FLOAT)
+    left, right = (
+        g.emit("Mul", g.emit("Exp", g.emit("Mul", x, g.store(np.float32(0.3)))), g.store(small))
+        for small in (np.float32(1e-15), np.float32(2e-15))
+    )
+    large = g.quantised(g.emit("Mul", left, right), np.uint8, 1e32)
+    results = {y: np.float32, floor: np.float32, alike: np.float32, large: np.uint8}
+    model = g.model((1, 4, 8, 8), np.uint8, results)
+    feed = {"x": np.arange(256, dtype=np.uint8).reshape(1, 4, 8, 8)}
+    ours = core.load_network(core.read_network(model), "GPU").infer(feed)
+    _, *exact, rounded = reference(model, feed)
+    for name, theirs in zip((floor, alike), exact, strict=True):
+        np.testing.assert_array_equal(ours[name], theirs, err_msg=name)
+    _compare(ours[large], rounded, 1)
+
+
 @pytest.mark.parametrize("precision", ["f32", "f16"])
 @pytest.mark.parametrize("shortcut", ["as it is", "by a convolution"])
 def test_residual_sums_read_bytes(core, opencl, shortcut, precision) -> None:

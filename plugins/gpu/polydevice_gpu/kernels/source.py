@@ -124,7 +124,8 @@ class Call:
             role: IN0, OUT0 …
             value: the tensor.
             groups: the axes behind each coordinate; None gives every axis its own.
-            widths: vector widths in which it is read or written.
+            widths: vector widths in which it is read or written, at multiples along the last
+                coordinate; see `vectors_anywhere`.
         """
         axes: Groups = [(axis,) for axis in range(value.rank)] if groups is None else groups
         self.pointer(role, value)

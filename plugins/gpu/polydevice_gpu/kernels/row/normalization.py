@@ -31,7 +31,7 @@ def normalized_axes(node: GpuNode) -> tuple[int, ...]:
 
 
 class Normalization(RowKernel):
-    """What both kernels have in common: mean and deviation, or a norm, that rows are divided by."""
+    """What all kernels have in common: mean and deviation, or a norm, that rows are divided by."""
 
     def refuses(self, node: GpuNode, target: Target) -> str:
         """Axes must be known."""

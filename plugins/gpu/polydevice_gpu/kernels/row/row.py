@@ -62,7 +62,7 @@ class Formula:
     result: str = ""
 
     def declare(self, call: Call) -> None:
-        """Define the macros of row.cl and row_join.cl."""
+        """Define the macros of the .cl files for rows."""
         call.define(START=self.start, SWEEPS=2 if self.term else 1, ELEMENTWISE=bool(self.scale))
         macros = {
             "COMBINE(a, v)": self.combine,

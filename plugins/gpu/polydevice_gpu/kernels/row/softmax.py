@@ -21,7 +21,7 @@ from polydevice_gpu.kernels.source import Call
 
 
 class Normalizer(RowKernel):
-    """What both kernels have in common: the maximum, then the sum of exponentials below it."""
+    """What all kernels have in common: the maximum, then the sum of exponentials below it."""
 
     def axes(self, node: GpuNode) -> Sequence[int]:
         """The axis of the operation."""

@@ -4,7 +4,8 @@ Behind a sum of a quantised network lie its scale and bias, a quotient that is r
 shifted, and perhaps numbers made of that again for a residual sum. Written as the network says,
 that is 20 to 80 instructions for an element, which takes longer than the products. Here constant
 factors become one, quotients become products, and rounding is an addition: results differ where a
-quotient lies within a few units in the last place of a half.
+quotient lies within a few units in the last place of a half. What is computed of bytes by itself is
+shortened likewise; where something else has steps, such as Floor or Equal, all stays as it is.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ import numpy as np
 from polydevice.dataclass import dataclass
 from polydevice.dtype import Array, ElementType
 from polydevice.ops.activation import Clamp
-from polydevice.ops.arithmetic import Add, Divide, Multiply, Subtract
+from polydevice.ops.arithmetic import Add, Divide, FloorMod, Mod, Multiply, Subtract
 from polydevice.ops.convert import Convert
-from polydevice.ops.math import Round, RoundMode
+from polydevice.ops.math import Ceiling, Floor, Round, RoundMode, Sign
 from polydevice.ops.op import Op
 from polydevice_gpu.graph import GpuGraph, Value
 from polydevice_gpu.kernels.target import Target
@@ -28,6 +29,7 @@ from polydevice_gpu.ops import INTEGER_PRODUCTS, Fragment, Fused, Step, ToByte, 
 _BYTES = (ElementType.u8, ElementType.i8)
 _LARGEST, _SMALLEST = 1e30, 1e-30
 """Of factors that are made."""
+_STEPPED = (Floor, Ceiling, Sign, Mod, FloorMod)
 _NEAR_ONE = 1e-4
 """So far from 1 is a factor that takes no number of 12 bits to the next."""
 
@@ -55,7 +57,7 @@ class _Term:
 
 
 def requantise(graph: GpuGraph, target: Target) -> None:
-    """Shorten what is computed of sums of bytes, of bytes, or to bytes.
+    """Shorten what is computed of sums of bytes, and what else becomes bytes on the way.
 
     Only where there are products of bytes: other networks may round and limit, too, and get what
     they say.
@@ -64,18 +66,33 @@ def requantise(graph: GpuGraph, target: Target) -> None:
         return
     by_256 = target.byte_product == "ptx"
 
-    def has_bytes(fragment: Fragment) -> bool:
-        return any(kind in _BYTES for kind in fragment.types)
+    def makes_bytes(fragment: Fragment) -> bool:
+        return _is_smooth(fragment) and any(s.element_type in _BYTES for s in fragment.steps)
 
     for node in graph.nodes:
         own, extras = node.own_inputs, node.extra_inputs
-        if isinstance(node.op, Fused) and has_bytes(node.op.fragment):
+        if isinstance(node.op, Fused) and makes_bytes(node.op.fragment):
             fragment, own = _shortened(node.op.fragment, own, by_256=by_256)
             node.op = Fused(fragment)
-        sums = isinstance(node.op, INTEGER_PRODUCTS)
-        if node.epilogue is not None and (sums or has_bytes(node.epilogue)):
-            node.epilogue, extras = _shortened(node.epilogue, [None, *extras], by_256=by_256)
+        sums, epilogue = isinstance(node.op, INTEGER_PRODUCTS), node.epilogue
+        if epilogue is not None and (_is_smooth(epilogue) if sums else makes_bytes(epilogue)):
+            node.epilogue, extras = _shortened(epilogue, [None, *extras], by_256=by_256)
         node.inputs = [*own, *extras]
+
+
+def _is_smooth(fragment: Fragment) -> bool:
+    """Whether no last place decides between results that lie apart, but where bytes are rounded."""
+    return not any(_has_steps(fragment, step) for step in fragment.steps)
+
+
+def _has_steps(fragment: Fragment, step: Step) -> bool:
+    kind = step.element_type
+    if isinstance(step.op, Convert):
+        maker = step.arguments[0] - len(fragment.inputs)
+        limited = maker >= 0 and isinstance(fragment.steps[maker].op, Clamp)
+        from_whole = not fragment.value_type(step.arguments[0]).is_float
+        return not (kind.is_float or from_whole or (kind in _BYTES and limited))
+    return kind is ElementType.boolean or isinstance(step.op, _STEPPED)
 
 
 def _shortened(
@@ -120,18 +137,16 @@ def _shorter(term: _Term) -> _Term:
             if by.constant is not None:
                 return _times(of, by.constant) or term
         return _scaled_once(term)
-    if isinstance(term.op, Divide) and term.arguments[1].constant is not None:
-        return _times(term.arguments[0], _inverse(term.arguments[1].constant)) or term
     return term
 
 
 def _scaled_once(product: _Term) -> _Term:
-    """A product of terms times constants: the product of the terms, times all these at once."""
+    """A product of bytes times constants: the product of the bytes, times all these at once."""
     terms, factors = [], []
     for argument in product.arguments:
         numbers = argument.arguments[1].constant if _is_scaled(argument) else None
-        if numbers is None:
-            terms.append(argument)
+        if numbers is None or not isinstance(argument.arguments[0].op, ToWhole):
+            terms.append(argument)  # nothing is known of how large it is
             continue
         terms.append(argument.arguments[0])
         factors.append(numbers)
@@ -142,6 +157,15 @@ def _scaled_once(product: _Term) -> _Term:
             return product
         made = found
     return made
+
+
+def _without_quotients(term: _Term) -> _Term:
+    """What is rounded next, products in the place of its quotients by constants."""
+    numbers = term.arguments[1].constant if isinstance(term.op, (Multiply, Divide)) else None
+    if numbers is None:
+        return term
+    factor = numbers if isinstance(term.op, Multiply) else _inverse(numbers)
+    return _times(_without_quotients(term.arguments[0]), factor) or term
 
 
 def _inverse(numbers: Array) -> Array:
@@ -174,8 +198,7 @@ def _byte(term: _Term) -> _Term:
     (x,), point = x.arguments, float(zero.reshape(()))
     if point != int(point) or low != int(low) or high != int(high):
         return term
-    if isinstance(x.op, Divide) and x.arguments[1].constant is not None:
-        x = _times(x.arguments[0], _inverse(x.arguments[1].constant)) or x
+    x = _without_quotients(x)
     x, low, high = _once(x, low - point, high - point)
     op = ToByte(low, high, int(point), term.element_type)
     return _Term(term.element_type, op, (x,))
