@@ -228,7 +228,8 @@ def test_gates_are_made_bytes_in_few_instructions(core, opencl, channels) -> Non
     feed = {"x": spread(g.rng, (2, 6, 7, 9), np.uint8)}
     for _ in range(2):
         # A step of a factor is 51 * 0.004 or 1.02 * 0.2: two of the result's each, and its own.
-        _compare(executable.infer(feed)[result], reference(model, feed)[0], 5, 0.02)
+        # A gate that goes the other way moves its channel, a thirty-second of all.
+        _compare(executable.infer(feed)[result], reference(model, feed)[0], 5, 0.07)
     if target_of(opencl).byte_product:
         nodes = executable.latest_plan().graph.nodes
         fragments = [node.op.fragment for node in nodes if isinstance(node.op, Fused)]

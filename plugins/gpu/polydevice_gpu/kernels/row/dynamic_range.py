@@ -23,36 +23,21 @@ class DynamicRangeRef(SingleLaunch):
     """One work-item reads everything."""
 
     source = "row/dynamic_range_ref.cl"
-    modes = ({"WIDTH": 1}, {"WIDTH": 8}, {"WIDTH": 16})
 
     def refuses(self, node: GpuNode, target: Target) -> str:
         """Floats."""
         return unless((compute_type(node.inputs[0].storage) == "float", NO_FLOATS))
 
-    def mode_supports(self, node: GpuNode, mode: Mode, target: Target) -> bool:
-        """Vectors need elements side by side."""
-        x = node.inputs[0]
-        return mode["WIDTH"] == 1 or step_along(x.placed, x.shape, [_all_axes(node)]) == 1
-
-    def default_mode(self, node: GpuNode, target: Target) -> int:
-        """The device's vectors."""
-        if not self.mode_supports(node, self.modes[2], target):
-            return 0
-        return 2 if target.vector_width >= self.modes[2]["WIDTH"] else 1
-
     def describe(self, call: Call, op: DynamicRange, mode: Mode) -> None:
-        """All elements are one row, in the order of memory."""
+        """All elements are one row, in the order of memory, and in vectors of neighbours."""
         x, (_, zero) = call.node.inputs[0], call.node.outputs
-        widths = (mode["WIDTH"],) if mode["WIDTH"] > 1 else ()
-        call.tensor("IN0", x, [_all_axes(call.node)], widths)
+        axes = tuple(x.placed.order(x.shape))
+        vectors = step_along(x.placed, x.shape, [axes]) == 1
+        width = min(16, call.target.vector_width) if vectors else 1
+        call.tensor("IN0", x, [axes], (width,) if vectors else ())
         call.tensor("OUT1", zero, [()])
-        call.define(**mode)
+        call.define(WIDTH=width)
         call.scalars(COUNT=math.prod(x.shape))
         call.result([()])
         call.options(ROUNDED_DIVISIONS)
         call.dispatch((1,))
-
-
-def _all_axes(node: GpuNode) -> tuple[int, ...]:
-    x = node.inputs[0]
-    return tuple(x.placed.order(x.shape))

@@ -1,7 +1,7 @@
 // dynamic_range_ref: one work-item finds the range of all elements and 0, in 255 steps.
 // NDRange: {1}.
 // Layouts: any.   Types: half, float.
-// Needs: COUNT (elements), WIDTH (1, 8 or 16; above 1 elements lie side by side).
+// Needs: COUNT (elements), WIDTH (above 1 elements lie side by side).
 #define JOIN2(a, b) a##b
 #define JOIN(a, b) JOIN2(a, b)
 #if WIDTH > 1
