@@ -40,7 +40,7 @@ def integer_product(
     if made is None:
         wide = build.convert(x, ElementType.f32)
         if not _is_zero(zero):
-            wide = build.emit(Subtract(), wide, _one(build, zero, ElementType.f32))
+            wide = build.emit(Subtract(), wide, _one(build, zero))
         weights = array_of(w).astype(np.float32) if is_known(w) else w
         y = build.emit(
             op.product, wide, build.convert(build.value(weights), wide.element_type), *rest
@@ -109,6 +109,6 @@ def _is_zero(point: Port) -> bool:
     return is_known(point) and not array_of(point).any()
 
 
-def _one(build: Emitter, number: Port, kind: ElementType) -> Port:
-    """Return one number that broadcasts to anything."""
-    return build.convert(build.reshape(number, ()), kind)
+def _one(build: Emitter, number: Port) -> Port:
+    """Return one number, in f32, that broadcasts to anything."""
+    return build.convert(build.reshape(number, ()), ElementType.f32)

@@ -17,6 +17,7 @@
 #else
 #define BYTES(x) (int16)(x)
 #endif
+// Both ways are those that cl/probing/dot_products.py tries before any kernel takes them.
 #if IN_ASSEMBLY
 #define ADD_QUADS(sum, x, w) __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w))
 #else

@@ -8,13 +8,7 @@ KERNEL(pooling_ref) {
     const int x = get_global_id(0), y = get_global_id(1) % OUT_Y, z = get_global_id(1) / OUT_Y;
     const int c = get_global_id(2) % CHANNELS, b = get_global_id(2) / CHANNELS;
     const int z0 = z * STRIDE_Z - PAD_Z, y0 = y * STRIDE_Y - PAD_Y, x0 = x * STRIDE_X - PAD_X;
-    int count = KERNEL_Z * KERNEL_Y * KERNEL_X;
-    if (EXCLUDE_PAD) {
-        count = INSIDE(Z, z0, IN_Z) * INSIDE(Y, y0, IN_Y) * INSIDE(X, x0, IN_X);
-    } else if (!COUNT_WHOLE) {  // positions beyond the padded input (rounding up) never count
-        count = END(Z, z0, IN_Z + PAD_END_Z) * END(Y, y0, IN_Y + PAD_END_Y) *
-                END(X, x0, IN_X + PAD_END_X);
-    }
+    const int count = COUNTED(z0, y0, x0);
     IN0_C result = AVERAGE ? (IN0_C)0 : (IN0_C)LOWEST;
     long found = -1;
     FOR_WINDOW(kz, Z, z0, IN_Z)

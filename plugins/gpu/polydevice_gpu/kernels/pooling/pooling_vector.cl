@@ -15,13 +15,7 @@ KERNEL(pooling_vector) {
     const int b = get_global_id(2) / OUT_Y / OUT_Z;
     if (c >= CHANNELS || x >= COLUMNS) return;
     const int z0 = z * STRIDE_Z - PAD_Z, y0 = y * STRIDE_Y - PAD_Y, x0 = x * STRIDE_X - PAD_X;
-    int count = KERNEL_Z * KERNEL_Y * KERNEL_X;
-    if (EXCLUDE_PAD) {
-        count = INSIDE(Z, z0, IN_Z) * INSIDE(Y, y0, IN_Y) * INSIDE(X, x0, IN_X);
-    } else if (!COUNT_WHOLE) {  // positions beyond the padded input (rounding up) never count
-        count = END(Z, z0, IN_Z + PAD_END_Z) * END(Y, y0, IN_Y + PAD_END_Y) *
-                END(X, x0, IN_X + PAD_END_X);
-    }
+    const int count = COUNTED(z0, y0, x0);
     VECTOR result = (VECTOR)(AVERAGE ? 0 : LOWEST);
     FOR_WINDOW(kz, Z, z0, IN_Z)
         FOR_WINDOW(ky, Y, y0, IN_Y)

@@ -15,7 +15,8 @@ from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import compute_type
 
 MOST_ELEMENTS = 1 << 16
-"""A core reads them in the time of one launch, where reductions are four (PoCL 3.1)."""
+"""So many take one core no longer than reductions take, whose launches are four: to quantise 65,536
+numbers at run time takes 130 us instead of 155 (PoCL 3.1), 176 instead of 240 (Intel's runtime)."""
 
 
 @kernel(DynamicRange)
