@@ -215,8 +215,7 @@ def test_gates_are_made_bytes_in_few_instructions(core, opencl, channels) -> Non
     x = g.source(np.uint8)
 
     def quantised(value: str, scale: float) -> str:
-        made = g.quantised(value, np.uint8, scale)
-        return g.emit("DequantizeLinear", made, *g.nodes[-1].input[1:])
+        return g.quantised_by(value, g.parameters(np.uint8, scale))
 
     y = quantised(g.emit("Conv", x, g.weights((channels, 6, 1, 1), 0)), 0.2)
     pooled = quantised(g.emit("GlobalAveragePool", y), 0.1)

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -288,3 +289,20 @@ def test_nvidia_device_has_what_kernels_count_on(opencl) -> None:
     assert can.local_memory_is_dedicated
     assert can.local_memory_bytes >= 48 * 1024 - 1024
     assert not can.unified_memory
+
+
+def test_processors_multiply_bytes_by_the_way_that_their_compiler_has(opencl) -> None:
+    """Without a way quantised networks stay in f32, which their own tests would take as it is."""
+    if opencl.facts.kind != "CPU":
+        pytest.skip("needs a processor's OpenCL runtime")
+    told = Path("/proc/cpuinfo")
+    if not told.exists() or "avx512_vnni" not in told.read_text("ascii", "replace"):
+        pytest.skip("needs a processor with AVX-512 VNNI, and Linux to say so")
+    way, facts = opencl.capabilities.integer_dot_product_x86, opencl.facts
+    if facts.platform_name.startswith("Intel"):
+        year, release = map(int, facts.driver_version.split(".")[:2])
+        assert way == ("bytes" if (year, release) >= (2026, 21) else "words")
+    elif facts.driver_version.startswith("3."):
+        assert way == "assembly"
+    else:
+        pytest.skip(f"PoCL {facts.driver_version} may compile for less than the processor has")
