@@ -18,10 +18,10 @@ from polydevice_cpu.algorithms.by_machine import (
     code,
     greedy,
     regions,
-    sampling,
 )
 from polydevice_cpu.algorithms.by_machine.indexed import scattered
 from polydevice_cpu.algorithms.by_machine.indexed import taken as rows_taken
+from polydevice_cpu.algorithms.by_machine.resampling import sampling
 from polydevice_cpu.algorithms.by_machine.rows import best, norms, shares, short_rows
 from polydevice_cpu.algorithms.by_machine.rows import sums as row_sums
 from polydevice_cpu.onednn.engine import address_of

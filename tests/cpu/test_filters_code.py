@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from polydevice.ops.grid_sample import GridMode, GridPadding, GridSample
-from polydevice_cpu.algorithms.by_machine import filters
+from polydevice_cpu.algorithms.by_machine.resampling import filters
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.ops import grid_sample
 from tests.cpu.loading import load

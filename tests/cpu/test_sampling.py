@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from polydevice_cpu.algorithms.by_machine import sampling
+from polydevice_cpu.algorithms.by_machine.resampling import sampling
 from polydevice_cpu.lowering import grid_sample as lowered_grid_sample
 from polydevice_cpu.ops import grid_sample
 from tests.cpu.loading import load

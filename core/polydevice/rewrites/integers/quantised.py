@@ -88,7 +88,7 @@ def _numbers(node: Node) -> tuple[float, int] | None:
 
 
 def known(port: Port) -> Array | None:
-    """A constant, also one that is stored in another type."""
+    """A constant, also one that is stored in another type or follows from others."""
     value = port.node.constant
     if value is not None:
         return value
@@ -96,7 +96,7 @@ def known(port: Port) -> Array | None:
     if isinstance(node.op, Convert) and port.element_type is ElementType.f32:
         value = node.inputs[0].node.constant
         return None if value is None else value.astype(np.float32)
-    return None
+    return port.desc.constant
 
 
 def quantised_constant(port: Port, evaluate: Evaluate | None) -> QuantisedConstant | None:
@@ -118,7 +118,8 @@ def quantised_constant(port: Port, evaluate: Evaluate | None) -> QuantisedConsta
 
 
 def _dequantised(node: Node, evaluate: Evaluate | None) -> QuantisedConstant | None:
-    integers, scale, *zeros = [port.node.constant for port in node.inputs]
+    integers = node.inputs[0].node.constant
+    scale, *zeros = map(known, node.inputs[1:])
     if integers is None:
         integers = _quantised_ahead(node.inputs[0].node, evaluate)
     op = node.operation(DequantizeLinear)
@@ -152,7 +153,7 @@ def _spread(port: Port, evaluate: Evaluate) -> Array | None:
     node = port.node
     if isinstance(node.op, Broadcast):
         return _evaluated(node, [each.desc.constant for each in node.inputs], evaluate)
-    return node.constant
+    return known(port)
 
 
 def _evaluated(node: Node, given: list[Array | None], evaluate: Evaluate) -> Array | None:

@@ -10,7 +10,7 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.errors import InferenceError
 from polydevice_cpu.algorithms.by_machine.regions import sums
-from polydevice_cpu.algorithms.by_machine.sampling import FAR, sample
+from polydevice_cpu.algorithms.by_machine.resampling.sampling import FAR, sample
 from polydevice_cpu.algorithms.product import product
 
 MAX_COORDINATE = 1e9

@@ -11,8 +11,8 @@ import numpy as np
 
 from polydevice.dtype import Array, ElementType
 from polydevice.ops.grid_sample import GridSample
-from polydevice_cpu.algorithms.by_machine import filters
 from polydevice_cpu.algorithms.by_machine.code import Code, has_avx512
+from polydevice_cpu.algorithms.by_machine.resampling import filters
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.ops.grid_sample import grid_sample

@@ -1,4 +1,4 @@
-"""Resizing of images where oneDNN samples at the same places."""
+"""Resizing of images: where oneDNN samples at the same places by it, else by tables of places."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from polydevice.ops.interpolate import (
     Interpolate,
     Interpolate1,
     Interpolate4,
+    InterpolateMode,
     Resize,
     ShapeCalculation,
 )
@@ -23,11 +24,11 @@ from polydevice.rewrites.integers.quantised import NARROW
 from polydevice.symbolic_size import is_formula, is_symbolic
 from polydevice.symbolic_trace import current_trace
 from polydevice_cpu.lower import lowers
-from polydevice_cpu.lowering.resampling import resampled
+from polydevice_cpu.lowering.resampling import resampled, taken
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg
-from polydevice_cpu.onednn.descriptor import Descriptor, row_major
-from polydevice_cpu.onednn.primitives import resampling
+from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor, row_major
+from polydevice_cpu.onednn.primitives import reorder, resampling
 from polydevice_cpu.ops.interpolate import interpolate_tables, resize_tables
 from polydevice_cpu.plan.step import PrimitiveStep
 from polydevice_cpu.plan.value import Value
@@ -51,52 +52,89 @@ _SCALES = (1.0, 2.0, 4.0, 8.0)
 
 @lowers(Interpolate, Interpolate1, Interpolate4, Resize)
 def lower_interpolate(builder: PlanBuilder, node: Node) -> bool:
-    """Resize one to three neighbouring axes, nearest or linear."""
+    """Resize axes as oneDNN does, else by tables of what each result reads."""
     source, *others = node.inputs
     constants = [port.desc.constant for port in others]
     shape, target = source.shape, node.outputs[0].shape
-    if source.element_type not in (ElementType.f32, *NARROW) or shape is None or target is None:
+    if shape is None or target is None:
         return False
     before, after = shape.static, target.static
     if any(c is None for c in constants) or 0 in before or 0 in after:
         return False
     known = [c for c in constants if c is not None]
-    way = _way(node.op, before, known)
+    output = _as_onednn(builder, node, before, after, known)
+    if output is None:
+        output = _by_tables(builder, node, before, known)
+    if output is None:
+        return False
+    builder.set(node.outputs[0], output)
+    return True
+
+
+def _as_onednn(
+    builder: PlanBuilder,
+    node: Node,
+    before: tuple[int, ...],
+    after: tuple[int, ...],
+    constants: list[Array],
+) -> Value | None:
+    """Resize one to three neighbouring axes, nearest or linear; None where oneDNN does not."""
+    source = node.inputs[0]
+    if source.element_type not in (ElementType.f32, *NARROW):
+        return None
+    way = _way(node.op, before, constants)
     if way is None:
-        return source.element_type is ElementType.f32 and _by_products(builder, node, known)
+        return None
     linear, axes = way
-    if linear and source.element_type is not ElementType.f32:
-        return False
     value = builder.value(source)
-    if not value.in_reach:
-        return False
+    if not value.in_reach or (linear and source.element_type is not ElementType.f32):
+        return None
     if 3 <= len(before) <= 5 and min(axes, default=2) > 1:
         wanted = Descriptor.any(after, value.descriptor.data_type)
-        output = _resized(builder, node, value, wanted, linear=linear)
-    else:
-        output = _resized_inside(builder, node, value, after, axes, linear=linear)
-    if output is None:
-        return False
-    builder.set(node.outputs[0], output)
-    return True
+        return _resized(builder, node, value, wanted, linear=linear)
+    return _resized_inside(builder, node, value, after, axes, linear=linear)
 
 
-def _by_products(builder: PlanBuilder, node: Node, constants: list[Array]) -> bool:
-    """Where it is linear in other places, or cubic: for sizes that are numbers."""
+def _by_tables(
+    builder: PlanBuilder, node: Node, before: tuple[int, ...], constants: list[Array]
+) -> Value | None:
+    """Take the nearest elsewhere, or weigh what is near; for sizes that are numbers."""
     source = node.inputs[0]
-    if source.shape is None or any(map(is_symbolic, source.shape.static)):
-        return False
-    if any(map(is_formula, constants)):
-        return False
+    if any(map(is_symbolic, before)) or any(map(is_formula, constants)):
+        return None
+    tables = _tables(node.op, before, constants)
+    if not tables or any(table.outside is not None for table in tables):
+        return None
+    if all(table.weight is None for table in tables):
+        return taken(builder, node, builder.array_value(source), tables)
+    is_of_bytes = source.element_type in NARROW and _rounds_to_even(node.op)
+    if source.element_type is not ElementType.f32 and not is_of_bytes:
+        return None
     value = builder.wide(builder.value(source))
     if not value.in_reach:
-        return False
-    tables = _tables(node.op, source.shape.static, constants)
-    output = None if tables is None else resampled(builder, node, value, tables)
-    if output is None:
-        return False
-    builder.set(node.outputs[0], output)
-    return True
+        return None
+    output = resampled(builder, node, value, tables)
+    return _in_bytes(builder, output, source.element_type) if output and is_of_bytes else output
+
+
+def _rounds_to_even(op: Op) -> bool:
+    """Whether integers are rounded in the end, half-way ones to the even neighbour."""
+    if isinstance(op, Resize):
+        return True
+    mode = getattr(op, "mode", None)
+    return mode in (InterpolateMode.LINEAR_ONNX, InterpolateMode.CUBIC)
+
+
+def _in_bytes(builder: PlanBuilder, value: Value, kind: ElementType) -> Value:
+    """Emit what rounds f32, and cuts it to what a byte holds."""
+    assert value.strides is not None
+    data_type = DATA_TYPES[kind.dtype]
+    target = Descriptor.strided(value.shape, value.strides, data_type)
+    made = reorder(value.descriptor, target, Attributes())
+    assert made is not None, f"oneDNN cannot reorder {value} to {target}"
+    output = builder.new(target)
+    builder.emit(PrimitiveStep("", "Reorder", made, {Arg.SRC: value, Arg.DST: output}, (Arg.DST,)))
+    return output
 
 
 def _resized(

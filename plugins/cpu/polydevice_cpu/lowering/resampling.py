@@ -1,16 +1,25 @@
-"""Resampling with any weights as matrix products, one for each axis."""
+"""Resampling with any weights, one axis after the other: sums of taps, or matrix products."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from functools import partial
+from itertools import permutations
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.ops.resampling import AxisTable
+from polydevice_cpu.algorithms.by_machine.code import Code, Told, has_avx512
+from polydevice_cpu.algorithms.by_machine.indexed import taken as rows_taken
+from polydevice_cpu.algorithms.by_machine.resampling import taps
 from polydevice_cpu.lowering.matmul import multiplied_along
+from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.descriptor import row_major
+from polydevice_cpu.plan.binding.context import Context
+from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, ByMachine, Compute
 from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
@@ -20,25 +29,25 @@ if TYPE_CHECKING:
 WORTH = 256
 """Terms of the products for each result up to which they are faster than NumPy's weighted sums."""
 
+TERMS = 24
+"""Of a product that a core multiplies in a cycle, where they lie side by side, 16 at a time."""
+
+MOST_IN_ANY_ORDER = 4
+"""Axes of which the best order is looked for."""
+
 
 def resampled(
     builder: PlanBuilder, node: Node, value: Value, tables: list[AxisTable]
 ) -> Value | None:
-    """Multiply each axis with a matrix of its weights, most of which are zeros.
+    """Add up what each axis' table says, or multiply the axis with a matrix of its weights.
 
-    The order of axes in memory stays. An infinity or NaN makes NaN of its row and column.
+    The order of axes in memory stays. In a product an infinity or NaN makes NaN of its row and
+    column.
 
     Returns:
         None where NumPy is faster, some results lie outside, or oneDNN has no code.
     """
-    if any(table.weight is None or table.outside is not None for table in tables):
-        return None
-    tables = sorted(tables, key=lambda table: len(table.index) / value.shape[table.axis])
-    sizes, work = list(value.shape), 0
-    for table in tables:
-        terms, sizes[table.axis] = sizes[table.axis], len(table.index)
-        work += math.prod(sizes) * terms
-    if not tables or work > WORTH * math.prod(sizes):
+    if any(table.weight is None or table.outside is not None for table in tables) or not tables:
         return None
     if value.strides is None or not value.has_no_gaps:
         value = builder.dense(value)
@@ -46,17 +55,131 @@ def resampled(
     assert strides is not None
     places = sorted(range(len(strides)), key=lambda axis: -strides[axis])
     shape = tuple(value.shape[axis] for axis in places)
+    ordered = _ordered(shape, [(places.index(table.axis), table) for table in tables])
+    if ordered is None:
+        return None
     result = value.view(shape, row_major(shape))
-    for table in tables:
-        axis = places.index(table.axis)
-        factor = _matrix(table, result.shape[axis])
-        made = multiplied_along(builder, node, result, factor, axis)
+    for axis, table in ordered:
+        if has_avx512() and _cycles(result.shape, axis, table)[0] == "taps":
+            result = _summed(builder, node, result, axis, _taps(table))
+            continue
+        made = multiplied_along(builder, node, result, _matrix(table, result.shape[axis]), axis)
         if made is None:
             return None
         result = made
     steps = row_major(result.shape)
     back = [places.index(axis) for axis in range(len(places))]
     return result.view(tuple(result.shape[n] for n in back), tuple(steps[n] for n in back))
+
+
+def taken(
+    builder: PlanBuilder, node: Node, value: Value, tables: Sequence[AxisTable]
+) -> Value | None:
+    """Take what each axis' table says of a row-major value of any type; None of objects."""
+    if value.dtype.hasobject:
+        return None
+    for table in sorted(tables, key=lambda each: len(each.index) / value.shape[each.axis]):
+        axis, index = table.axis, np.ascontiguousarray(table.index[:, 0], np.int64)
+        shape = (*value.shape[:axis], len(index), *value.shape[axis + 1 :])
+        result = builder.new_dense(shape, value.dtype)
+        is_copied = has_avx512() and taps.may_copy(value.shape, axis, value.dtype.itemsize)
+        given = [value] if is_copied else [value, builder.constant(index)]
+        start = partial(_start_copying if is_copied else _start_taking, axis, index)
+        step = ArrayStep(node.name, node.type, start, given, [result], MACHINE_CODE, writes=True)
+        builder.emit(step)
+        value = result
+    return value
+
+
+def _start_copying(axis: int, index: Array, _: Context) -> Compute:
+    """Copy elements one by one."""
+
+    def compute(x: Array, y: Array) -> tuple[()]:
+        np.take(x, index, axis, out=y, mode="clip")
+        return ()
+
+    return ByMachine(
+        compute, lambda values: taps.copying(values[0].shape, axis, index), may_refuse=False
+    )
+
+
+def _start_taking(axis: int, index: Array, _: Context) -> Compute:
+    """Copy what lies behind the axis, row by row."""
+
+    def compute(x: Array, index: Array, y: Array) -> tuple[()]:
+        np.take(x, index, axis, out=y, mode="clip")
+        return ()
+
+    def prepare(values: Sequence[Value]) -> Told | None:
+        source, places, _ = values
+        sizes = source.dtype.itemsize, places.dtype.itemsize
+        has_code = has_avx512()
+        return rows_taken.prepared(source.shape, axis, len(index), sizes, 0) if has_code else None
+
+    return ByMachine(compute, prepare, may_refuse=False)
+
+
+def _ordered(
+    shape: Sequence[int], tables: list[tuple[int, AxisTable]]
+) -> list[tuple[int, AxisTable]] | None:
+    """Return axes and tables in the order that takes least; None where NumPy is faster."""
+    by_growth = sorted(tables, key=lambda each: len(each[1].index) / shape[each[0]])
+    if has_avx512():
+        many = len(tables) > MOST_IN_ANY_ORDER
+        orders = [by_growth] if many else [list(order) for order in permutations(by_growth)]
+        return min(orders, key=partial(_cost, shape))
+    sizes, work = [*shape], 0
+    for axis, table in by_growth:
+        terms, sizes[axis] = sizes[axis], len(table.index)
+        work += math.prod(sizes) * terms
+    return by_growth if work <= WORTH * math.prod(sizes) else None
+
+
+def _cost(shape: Sequence[int], order: Sequence[tuple[int, AxisTable]]) -> float:
+    sizes, total = [*shape], 0.0
+    for axis, table in order:
+        total += _cycles(sizes, axis, table)[1]
+        sizes[axis] = len(table.index)
+    return total
+
+
+def _cycles(shape: Sequence[int], axis: int, table: AxisTable) -> tuple[str, float]:
+    """Return how an axis is resampled fastest, and about how many cycles that takes."""
+    inner = math.prod(shape[axis + 1 :])
+    sums = taps.cycles(shape, axis, _taps(table))
+    products = math.prod(shape) * len(table.index) / TERMS
+    if 1 < inner < taps.LANES:
+        products *= taps.LANES / inner
+    return min(("taps", sums), ("product", products), key=lambda each: each[1])
+
+
+def _taps(table: AxisTable) -> taps.Table:
+    assert table.weight is not None
+    return taps.Table(table.index, table.weight)
+
+
+def _summed(builder: PlanBuilder, node: Node, value: Value, axis: int, table: taps.Table) -> Value:
+    """Emit the sums along an axis of a row-major value."""
+    shape = (*value.shape[:axis], len(table.read), *value.shape[axis + 1 :])
+    result = builder.new_dense(shape, value.dtype)
+    start = partial(_start, axis, table, openmp.thread_count())
+    step = ArrayStep(node.name, node.type, start, [value], [result], MACHINE_CODE, writes=True)
+    builder.emit(step)
+    return result
+
+
+def _start(axis: int, table: taps.Table, threads: int, _: Context) -> Compute:
+    def compute(x: Array, y: Array) -> tuple[()]:
+        behind, weight = (1,) * (x.ndim - axis - 1), table.weight.astype(x.dtype)
+        np.multiply(x.take(table.read[:, 0], axis), weight[:, 0].reshape(-1, *behind), out=y)
+        for tap in range(1, table.read.shape[1]):
+            y += x.take(table.read[:, tap], axis) * weight[:, tap].reshape(-1, *behind)
+        return ()
+
+    def prepare(values: Sequence[Value]) -> Code:
+        return taps.code_of(values[0].shape, axis, table, threads)
+
+    return ByMachine(compute, prepare, may_refuse=False)
 
 
 def _matrix(table: AxisTable, size: int) -> Array:

@@ -17,9 +17,9 @@ from polydevice.ops.convolution_special import (
 from polydevice.ops.grid_sample import GridMode, GridPadding
 from polydevice.ops.window import PadType, Window
 from polydevice.tensor import desc_of
-from polydevice_cpu.algorithms.by_machine import filters
 from polydevice_cpu.algorithms.by_machine.code import Code
-from polydevice_cpu.algorithms.by_machine.sampling import FAR, sample
+from polydevice_cpu.algorithms.by_machine.resampling import filters
+from polydevice_cpu.algorithms.by_machine.resampling.sampling import FAR, sample
 from polydevice_cpu.algorithms.precision import narrow, widen
 from polydevice_cpu.algorithms.product import product
 from polydevice_cpu.implement import implements

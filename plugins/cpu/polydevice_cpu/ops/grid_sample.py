@@ -12,7 +12,7 @@ from polydevice.dtype import Array
 from polydevice.errors import InferenceError
 from polydevice.ops.grid_sample import GridMode, GridPadding, GridSample
 from polydevice.ops.resampling import cubic_weights
-from polydevice_cpu.algorithms.by_machine.sampling import FAR, Along, sample_pairs
+from polydevice_cpu.algorithms.by_machine.resampling.sampling import FAR, Along, sample_pairs
 from polydevice_cpu.implement import implements
 
 Taps = tuple[Array, Array]

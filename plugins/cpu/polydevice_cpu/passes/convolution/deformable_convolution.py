@@ -14,8 +14,8 @@ from polydevice.ops.op import Op, operation
 from polydevice.rewrites.facts import shape_of
 from polydevice.rewrites.rule import Rule
 from polydevice.tensor import TensorDesc
-from polydevice_cpu.algorithms.by_machine import filters
 from polydevice_cpu.algorithms.by_machine.code import has_avx512
+from polydevice_cpu.algorithms.by_machine.resampling import filters
 
 MOST_BYTES = 32 << 20
 """Of larger samples some rows at a time are multiplied, and not kept."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from polydevice.ops.op import Op
 from polydevice.ops.pad import Pad
 from polydevice.ops.window import PadType
 from polydevice.rewrites.facts import is_known, rank_of, shape_of, size_of
+from polydevice.rewrites.integers.integer_product import IntegerProduct
 from polydevice.rewrites.rule import Rule
 
 LANES = 8
@@ -84,15 +85,43 @@ def _repeated(build: Emitter, op: GroupConvolution, inputs: Sequence[Port]) -> l
     return build.emit_all(op, repeated, build.reshape(w, (groups * outputs, 1, 1, *kernel)))
 
 
-def _by_planes(build: Emitter, op: GroupConvolution, inputs: Sequence[Port]) -> list[Port]:
-    """Add up what each plane of the windows makes of the planes that it meets."""
+def _integers_by_planes(build: Emitter, op: IntegerProduct, inputs: Sequence[Port]) -> list[Port]:
+    """The same of integers, whose padding is their zero point."""
+    x, w, scale, zero, *rest = inputs
+    fill = zero.node.constant
+    assert fill is not None
+    assert isinstance(op.product, GroupConvolution)
+
+    def emit(plane: GroupConvolution, read: Port, weights: Port) -> Port:
+        return build.emit(IntegerProduct(plane), read, weights, scale, zero, *rest)
+
+    return _by_planes(build, op.product, (x, w), int(fill.reshape(())), emit)
+
+
+def _by_planes(
+    build: Emitter,
+    op: GroupConvolution,
+    inputs: Sequence[Port],
+    fill: int = 0,
+    emit: Callable[[GroupConvolution, Port, Port], Port] | None = None,
+) -> list[Port]:
+    """Add up what each plane of the windows makes of the planes that it meets.
+
+    Args:
+        build: makes operations.
+        op: the convolution.
+        inputs: source and weights.
+        fill: what padding is.
+        emit: convolves planes; the operation itself does where that is left out.
+    """
     x, w = inputs
+    emit = emit or build.emit
     window = op.window(shape_of(w))
     sizes = [size_of(x, axis) for axis in (2, 3, 4)]
     begin, end = window.pads(sizes)
     if begin[0] or end[0]:
         before, after = ([0, 0, pads[0], 0, 0] for pads in (begin, end))
-        x = build.emit(Pad(), x, before, after, np.zeros((), x.element_type.dtype))
+        x = build.emit(Pad(), x, before, after, np.full((), fill, x.element_type.dtype))
     depth = window.output(sizes)[0]
     assert isinstance(depth, int)
     step, gap = window.strides[0], window.dilations[0]
@@ -107,11 +136,24 @@ def _by_planes(build: Emitter, op: GroupConvolution, inputs: Sequence[Port]) -> 
     for tap in range(shape_of(w)[3]):
         start = tap * gap
         read = build.cut(x, 2, start, start + (depth - 1) * step + 1, step)
-        term = build.emit(plane, read, build.cut(w, 3, tap, tap + 1))
+        term = emit(plane, read, build.cut(w, 3, tap, tap + 1))
         total = term if total is None else build.emit(Add(), total, term)
     assert total is not None
     return [total]
 
 
+def _is_made_of_planes(op: IntegerProduct, inputs: Sequence[Port]) -> bool:
+    """Whether windows of groups span three axes, for which oneDNN multiplies a matrix for each.
+
+    64 channels, 3x3x3 windows of 2x6x6: 517 us.
+    """
+    if not isinstance(op.product, GroupConvolution) or inputs[3].node.constant is None:
+        return False
+    return _spans_all(inputs)
+
+
 GROUPED = Rule(_grouped, _is_made_of_others)
 """Of a `GroupConvolution` in f32."""
+
+GROUPED_INTEGERS = Rule(_integers_by_planes, _is_made_of_planes)
+"""Of an `IntegerProduct` of groups."""

@@ -43,7 +43,7 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
     SUB,
     Instructions,
 )
-from polydevice_cpu.algorithms.by_machine.sampling import FAR
+from polydevice_cpu.algorithms.by_machine.resampling.sampling import FAR
 from polydevice_cpu.onednn.engine import address_of
 
 MOST_AXES = 3

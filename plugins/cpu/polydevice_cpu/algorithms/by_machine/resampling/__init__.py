@@ -1,0 +1,1 @@
+"""Elements read between others: at points, by filters, along an axis."""
