@@ -12,6 +12,7 @@ from polydevice.ops.arithmetic import Add, Multiply, Subtract
 from polydevice.ops.convert import Convert
 from polydevice.ops.convolution import Convolution
 from polydevice.ops.matmul import MatMul
+from polydevice.ops.op import Op
 from polydevice.rewrites.integers.integer_product import IntegerProduct, check_same
 from polydevice.rewrites.integers.products import fits
 from polydevice.rewrites.integers.quantised import NARROW, divided_integers_of
@@ -40,7 +41,7 @@ def dynamic_products(network: Network) -> None:
         for reader in readers if made else []:
             last, terms = reader, [each.output for each in made]
             for scaling in users[reader.output] if len(users[reader.output]) == 1 else []:
-                scaled = [_scaled(each, reader.output, scaling[0]) for each in made]
+                scaled = [_scaled(each, reader.output, scaling[0], made[0]) for each in made]
                 whole = [each.output for each in scaled if each is not None]
                 if bias is None and len(whole) == len(made):
                     last, terms = scaling[0], whole
@@ -78,11 +79,11 @@ def _sum(terms: list[Port], last: Node) -> Port:
 def _made(node: Node, evaluate: Evaluate | None, zeros: dict[Port, Port]) -> list[Node]:
     """What a product is the sum of: one of bytes, and where weights lack a number, that of x."""
     found = _source(node.inputs[0])
-    divided = divided_integers_of(node.inputs[1], evaluate)
+    divided = divided_integers_of(node.inputs[1], evaluate, _output_axis(node.op))
     if found is None or divided is None or not fits(node, divided[0]):
         return []
     (x, zero), (weights, lacking) = found, divided
-    if lacking and not may_lack(node.op, weights):
+    if lacking.any() and not may_lack(node.op, weights):
         return []
     if zero is None:
         zero = constant(f"{node.name}/zero", np.int32(0)).output
@@ -93,16 +94,35 @@ def _made(node: Node, evaluate: Evaluate | None, zeros: dict[Port, Port]) -> lis
     inputs = [x, constant(f"{node.name}/weights", weights).output, scale, zero, one]
     build = Emitter(node.name, origins=node.layers)
     made = [build.emit(IntegerProduct(node.op), *inputs).node]
-    if lacking:
-        number = np.asarray(lacking, np.float32)
-        inputs[1] = constant(f"{node.name}/ones", ones(node.op, weights, number)).output
-        inputs[2] = constant(f"{node.name}/lacking", number).output
-        made.append(build.emit(IntegerProduct(node.op), *inputs, name=f"{node.name}/sums").node)
-    return made
+    if not lacking.any():
+        return made
+    inputs[1] = constant(f"{node.name}/ones", ones(node.op, weights, np.zeros(()))).output
+    numbers = np.asarray(lacking, np.float32)
+    if not numbers.ndim:
+        inputs[2] = constant(f"{node.name}/lacking", numbers).output
+        return [*made, build.emit(IntegerProduct(node.op), *inputs, name=f"{node.name}/sums").node]
+    if not isinstance(node.op, MatMul):
+        numbers = numbers.reshape(-1, *(1,) * (weights.ndim - 2))
+    sums = build.emit(IntegerProduct(node.op), *inputs, name=f"{node.name}/sums")
+    return [*made, build.emit(Multiply(), sums, numbers, name=f"{node.name}/lacking").node]
 
 
-def _scaled(made: Node, sums: Port, scaling: Node) -> Node | None:
-    """The product, and the product of two scales that its sums are multiplied by, as one."""
+def _output_axis(op: Op) -> int:
+    """The axis of weights along which outputs lie."""
+    if isinstance(op, MatMul):
+        return -2 if op.transpose_b else -1
+    return 0
+
+
+def _scaled(term: Node, sums: Port, scaling: Node, product: Node) -> Node | None:
+    """A term, and the product of two scales that sums are multiplied by, as one.
+
+    Args:
+        term: the product of bytes; or the sums of x, by themselves or times what weights lack.
+        sums: what is multiplied.
+        scaling: what multiplies it.
+        product: of bytes.
+    """
     if not isinstance(scaling.op, Multiply):
         return None
     left, right = scaling.inputs
@@ -113,17 +133,41 @@ def _scaled(made: Node, sums: Port, scaling: Node) -> Node | None:
         numbers = given.node.constant
         if numbers is None or not _is_one_number(factor) or numbers.dtype != np.float32:
             continue
-        per_output = _per_output(made, numbers)
-        if per_output is None:
-            continue
-        x, weights, own, zero, _factor, *rest = made.inputs
-        number = own.node.constant
-        assert number is not None
-        scales = constant(f"{made.name}/scales", np.asarray(per_output * number, np.float32))
-        build = Emitter(scaling.name, origins=scaling.layers)
-        inputs = [x, weights, scales.output, zero, factor, *rest]
-        return build.emit(made.op, *inputs, name=f"{made.name}/scaled").node
+        per_output = _per_output(product, numbers)
+        if per_output is not None:
+            return _times(term, per_output, factor, Emitter(scaling.name, origins=scaling.layers))
     return None
+
+
+def _times(term: Node, numbers: Array, factor: Port, build: Emitter) -> Node:
+    """A term times numbers, one or one for each output, and a factor."""
+    lacking: Array = np.ones((), np.float32)
+    inner = term
+    if not isinstance(term.op, IntegerProduct):
+        inner, known = term.inputs[0].node, term.inputs[1].node.constant
+        assert known is not None
+        lacking = known
+    x, weights, own, zero, _factor, *rest = inner.inputs
+    scale = own.node.constant
+    assert scale is not None
+    whole = np.asarray(scale * lacking * numbers, np.float32)
+    is_behind = inner is not term or (whole.size > 1 and _has_one_output(inner))
+    if is_behind:
+        scale = np.ones((), np.float32)
+    scales = constant(f"{inner.name}/scales", scale if is_behind else whole).output
+    inputs = [x, weights, scales, zero, factor, *rest]
+    made = build.emit(inner.op, *inputs, name=f"{inner.name}/scaled")
+    if is_behind:
+        made = build.emit(Multiply(), made, whole, name=f"{term.name}/lacking")
+    return made.node
+
+
+def _has_one_output(product: Node) -> bool:
+    """Whether weights have one output, so that numbers of several cannot be its scale."""
+    weights = product.inputs[1].node.constant
+    assert weights is not None
+    assert isinstance(product.op, IntegerProduct)
+    return weights.ndim > 1 and weights.shape[_output_axis(product.op.product)] == 1
 
 
 def _is_one_number(port: Port) -> bool:

@@ -162,14 +162,29 @@ def _evaluated(node: Node, given: list[Array | None], evaluate: Evaluate) -> Arr
     return None if made is None else made[0]
 
 
-def divided_integers_of(port: Port, evaluate: Evaluate | None) -> tuple[Array, int] | None:
-    """A constant of integers as some that fit into i8 and a number that all of them lack.
+def divided_integers_of(
+    port: Port, evaluate: Evaluate | None, output: int
+) -> tuple[Array, Array] | None:
+    """A constant of integers as some that fit into i8 and what these lack.
 
-    None for others, and where they span more than 255.
+    Args:
+        port: the constant.
+        evaluate: computes operations.
+        output: axis of the outputs.
+
+    Returns:
+        The integers, and a number that all of them lack, [], or one for each output, [outputs];
+        None for others, and where they span more than 255.
     """
     whole = _whole(port, evaluate)
-    found = None if whole is None else _divided(whole, tuple(range(whole.ndim)))
-    return None if found is None else (found[0], int(found[1].reshape(())))
+    if whole is None:
+        return None
+    every = tuple(range(whole.ndim))
+    found = _divided(whole, every)
+    if found is not None:
+        return found[0], found[1].reshape(())
+    found = _divided(whole, tuple(axis for axis in every if axis != output % whole.ndim))
+    return None if found is None else (found[0], found[1].reshape(-1))
 
 
 def _divided(whole: Array, axes: tuple[int, ...]) -> tuple[Array, Array] | None:

@@ -11,7 +11,7 @@ shortened likewise; where something else has steps, such as Floor or Equal, all 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -29,6 +29,8 @@ from polydevice_gpu.ops import INTEGER_PRODUCTS, Fragment, Fused, Step, ToByte, 
 _BYTES = (ElementType.u8, ElementType.i8)
 _LARGEST, _SMALLEST = 1e30, 1e-30
 """Of factors that are made."""
+_OF_16_BITS = ((0.0, 65535.0), (-32768.0, 32767.0))
+"""Limits of u16 and i16."""
 _STEPPED = (Floor, Ceiling, Sign, Mod, FloorMod)
 _NEAR_ONE = 1e-4
 """So far from 1 is a factor that takes no number of 12 bits to the next."""
@@ -60,9 +62,10 @@ def requantise(graph: GpuGraph, target: Target) -> None:
     """Shorten what is computed of sums of bytes, and what else becomes bytes on the way.
 
     Only where there are products of bytes: other networks may round and limit, too, and get what
-    they say.
+    they say, but for numbers that 16 bits were made of and that are made of these again.
     """
     if not any(isinstance(node.op, INTEGER_PRODUCTS) for node in graph.nodes):
+        _shorten_16_bits(graph)
         return
     by_256 = target.byte_product == "ptx"
 
@@ -78,6 +81,56 @@ def requantise(graph: GpuGraph, target: Target) -> None:
         if epilogue is not None and (_is_smooth(epilogue) if sums else makes_bytes(epilogue)):
             node.epilogue, extras = _shortened(epilogue, [None, *extras], by_256=by_256)
         node.inputs = [*own, *extras]
+
+
+def _shorten_16_bits(graph: GpuGraph) -> None:
+    """Shorten what rounds to 16 bits in f32, and leave everything else as it is."""
+
+    def rounds(fragment: Fragment | None) -> bool:
+        return fragment is not None and any(_is_of_16_bits(step.op) for step in fragment.steps)
+
+    for node in graph.nodes:
+        own, extras, epilogue = node.own_inputs, node.extra_inputs, node.epilogue
+        if isinstance(node.op, Fused) and rounds(node.op.fragment):
+            fragment, own = _shortened(node.op.fragment, own, shorter=_rounded)
+            node.op = Fused(fragment)
+        if epilogue is not None and rounds(epilogue):
+            node.epilogue, extras = _shortened(epilogue, [None, *extras], shorter=_rounded)
+        node.inputs = [*own, *extras]
+
+
+def _is_of_16_bits(op: Op | None) -> bool:
+    return isinstance(op, Clamp) and (op.min, op.max) in _OF_16_BITS
+
+
+def _rounded(term: _Term) -> _Term:
+    """(Clamp(Round(x / scale) + zero) - zero) * scale, whose limits are those of 16 bits."""
+    limited, scale = term.arguments if isinstance(term.op, Multiply) else (term, term)
+    zero: Array | None = np.zeros(1, np.float32)
+    if isinstance(limited.op, Subtract):
+        limited, zero = limited.arguments[0], limited.arguments[1].constant
+    if zero is None or zero.size != 1 or scale.constant is None:
+        return term
+    if not isinstance(limited.op, Clamp):
+        return term
+    (x,), low, high = limited.arguments, limited.op.min, limited.op.max
+    if isinstance(x.op, Add):
+        x, added = x.arguments
+        if added.constant is None or not np.array_equal(added.constant.ravel(), zero.ravel()):
+            return term
+    elif zero.any():
+        return term
+    point = float(zero.reshape(()))
+    is_half_even = isinstance(x.op, Round) and x.op.mode is RoundMode.HALF_TO_EVEN
+    if not (_is_of_16_bits(limited.op) and is_half_even and point == int(point)):
+        return term
+    (quotient,) = x.arguments
+    divisor = quotient.arguments[1].constant if isinstance(quotient.op, Divide) else None
+    if divisor is None or not np.array_equal(divisor.ravel(), scale.constant.ravel()):
+        return term
+    whole = _without_quotients(quotient)
+    made = _Term(ElementType.f32, ToWhole(low - point, high - point), (whole,))
+    return _times(made, scale.constant) or term
 
 
 def _is_smooth(fragment: Fragment) -> bool:
@@ -96,7 +149,11 @@ def _has_steps(fragment: Fragment, step: Step) -> bool:
 
 
 def _shortened(
-    fragment: Fragment, values: Sequence[Value | None], *, by_256: bool
+    fragment: Fragment,
+    values: Sequence[Value | None],
+    *,
+    by_256: bool = False,
+    shorter: Callable[[_Term], _Term] | None = None,
 ) -> tuple[Fragment, list[Value]]:
     """Return a fragment that computes the same of what it names, and these values.
 
@@ -104,7 +161,9 @@ def _shortened(
         fragment: what is computed.
         values: its inputs; None for the sums.
         by_256: whether what is limited is divided by 256.
+        shorter: returns a term of the same value; `_shorter` where that is left out.
     """
+    shorter = shorter or _shorter
     terms = [_Term(kind, value=value) for kind, value in zip(fragment.inputs, values, strict=True)]
     readers = [0] * (len(fragment.inputs) + len(fragment.steps))
     for step in fragment.steps:
@@ -113,7 +172,7 @@ def _shortened(
     for step in fragment.steps:
         shared = any(readers[argument] > 1 for argument in step.arguments)
         made = _Term(_computed(step), step.op, tuple(terms[a] for a in step.arguments))
-        terms.append(made if shared else _shorter(made))
+        terms.append(made if shared else shorter(made))
     last = _by_256(terms[-1], {}) if by_256 else terms[-1]
     last = dataclasses.replace(last, element_type=fragment.element_type)
     return _written(last, None if values[0] is not None else fragment.inputs[0])
@@ -133,6 +192,9 @@ def _shorter(term: _Term) -> _Term:
     if isinstance(term.op, Subtract):
         return _whole(term)
     if isinstance(term.op, Multiply):
+        rounded = _rounded(term)
+        if rounded is not term:
+            return rounded
         for of, by in (term.arguments, reversed(term.arguments)):
             if by.constant is not None:
                 return _times(of, by.constant) or term
