@@ -11,6 +11,7 @@ from polydevice.network import Network
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.rewrites import rewrite
 from polydevice.rewrites.integers.written_out import put_together
+from polydevice.rewrites.whole_products import whole_products
 from polydevice_cpu.passes.convolution.fuse_pad import fuse_pad
 from polydevice_cpu.passes.convolution.pack_filters import pack_filters
 from polydevice_cpu.passes.flush_tiny import flush_tiny
@@ -20,7 +21,6 @@ from polydevice_cpu.passes.integers.byte_functions import byte_functions
 from polydevice_cpu.passes.integers.compressed import compress_products
 from polydevice_cpu.passes.integers.compressed_recurrent import compress_recurrent
 from polydevice_cpu.passes.integers.fuse_quantize import fuse_quantize
-from polydevice_cpu.passes.integers.integer_products import integer_products
 from polydevice_cpu.passes.merge_additions import merge_additions
 from polydevice_cpu.passes.sink_squeeze import sink_squeeze
 from polydevice_cpu.passes.split_maxima import split_maxima
@@ -41,7 +41,7 @@ BEFORE: tuple[Pass, ...] = (
     widen_half,  # after folding, which has made f32 of most f16 weights
     byte_functions,  # whose roundings would become operations in f32
     fuse_quantize,
-    integer_products,
+    whole_products,
 )
 """What happens where `ORDER` lets a device prepare a network itself."""
 

@@ -14,6 +14,7 @@ from polydevice.node import Evaluate, Node
 from polydevice.ops.quantize import FakeQuantize
 from polydevice.ops.quantize_linear import DequantizeLinear, QuantizeLinear
 from polydevice.rewrites import Unroll
+from polydevice.rewrites.whole_products import whole_products
 from polydevice_gpu.compiler.limits import check_elements
 from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.control_flow.nested import Nested
@@ -88,6 +89,8 @@ def rewrite(work: Work) -> None:
             compress_products(network)  # before folding, which would make floats of matrices
             if work.target.byte_product:
                 pad_early(network)
+        if work.floats is not ElementType.f16:
+            whole_products(network)  # which kernels for i32 would compute number by number
         check_elements(network)  # unrolling a loop may have made sizes known
 
     def observe(stage: str, network: Network) -> None:

@@ -52,6 +52,13 @@ def operand_step(
     return step_along(layout, shape, groups)
 
 
+def lies_whole(operand: Value, layout: Layout, shape: Sequence[int], groups: Groups) -> bool:
+    """Whether vectors along the last coordinate may lie inside a border that ends on the way."""
+    if operand.border is None or operand_step(operand, layout, shape, groups) is not None:
+        return False
+    return step_along(layout, shape, groups) == 1
+
+
 def step_along(layout: Layout, shape: Sequence[int], groups: Groups) -> int | None:
     """Return the pitch along the last coordinate: 0, 1, or None for any other."""
     blocks = collapse([(shape[axis], layout.pitches[axis]) for axis in groups[-1]])

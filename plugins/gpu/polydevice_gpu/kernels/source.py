@@ -152,6 +152,8 @@ class Call:
             self.pointer(role, value)
             part = role if value.border is None else f"{role}_INSIDE"
             aligned = self.aligned(layout, shape, groups, widths)
+            if value.border is not None:  # which shifts what is read by how wide it is
+                aligned = dict.fromkeys(aligned, False)
             self.access(role, value.storage, aligned, part)
             self.index(part, value, layout, shape, groups)
             if value.border is not None:
@@ -170,8 +172,11 @@ class Call:
     def _bordered(
         self, role: str, value: Value, border: Border, groups: Groups, widths: Sequence[int]
     ) -> None:
-        """Define an operand that is a number where it is not in memory: its index is -1 there."""
-        within = []
+        """Define an operand that is a number where it is not in memory: its index is -1 there.
+
+        ``<role>_WHOLE<width>`` says whether a vector along the last coordinate lies inside.
+        """
+        within: dict[int, str] = {}
         for axis, (first, count) in enumerate(border.inside):
             if count == value.shape[axis]:
                 continue
@@ -182,12 +187,22 @@ class Call:
             names[f"{role}_SIZE{axis}"] = value.shape[axis]
             self.scalars(**names)
             coordinate = f"(c{number}) / {role}_UNDER{axis} % {role}_SIZE{axis}"
-            within.append(f"(uint)({coordinate} - {role}_FIRST{axis}) < (uint){role}_COUNT{axis}")
+            within[axis] = f"(uint)({coordinate} - {role}_FIRST{axis}) < (uint){role}_COUNT{axis}"
         names_ = ", ".join(f"c{number}" for number in range(len(groups)))
         at = f"{role}_INSIDE_AT({names_})"
         if within:  # or the sizes happen to be those that it is padded to
-            at = f"({' && '.join(within)} ? {at} : -1)"
+            at = f"({' && '.join(within.values())} ? {at} : -1)"
         self.define(**{f"{role}_AT({names_})": at})
+        inner = next((axis for axis in reversed(groups[-1]) if axis in within), None)
+        for width in widths if inner is not None else ():
+            # Behind the innermost border of the last coordinate all lies side by side.
+            under = f"{role}_UNDER{inner}"
+            along = f"(c{len(groups) - 1}) % ({role}_SIZE{inner} * {under})"
+            run = f"{role}_COUNT{inner} * {under}"
+            starts = f"(uint)({along} - {role}_FIRST{inner} * {under}) <= (uint)({run} - {width})"
+            parts = [f"{run} >= {width}", starts]
+            parts += [text for axis, text in within.items() if axis != inner]
+            self.define(**{f"{role}_WHOLE{width}({names_})": f"({' && '.join(parts)})"})
         kind = types.compute_type(value.storage)
         real = kind in ("float", "double")
         fill = literal(border.fill, kind) if real else f"{int(border.fill)}"

@@ -9,7 +9,7 @@ from polydevice.shape import all_happen_to_be_equal, is_one
 from polydevice.symbolic_size import number_of
 from polydevice.symbolic_trace import gains
 from polydevice_gpu.graph import GpuNode
-from polydevice_gpu.kernels.addressing import operand_step, step_along
+from polydevice_gpu.kernels.addressing import lies_whole, operand_step, step_along
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.launch import Launch
 from polydevice_gpu.kernels.pointwise.fragment import Operand, function, is_vectorizable
@@ -198,7 +198,9 @@ class ElementwiseRef(SingleLaunch):
         for number, (value, layout) in enumerate(zip(node.inputs, layouts, strict=True)):
             role = f"IN{number}"
             call.operand(role, value, layout, out.shape, groups, widths)
-            operands.append(Operand(role, operand_step(value, layout, out.shape, groups)))
+            step = operand_step(value, layout, out.shape, groups)
+            whole = lies_whole(value, layout, out.shape, groups)
+            operands.append(Operand(role, step, is_whole=whole))
         call.tensor("OUT0", out, groups, widths)
         call.function(function("compute", fragment, operands, 3))
         if width > 1:

@@ -30,10 +30,12 @@ class Operand:
         role: the tensor's name in the kernel (IN0, EXT2); "" for the value handed over.
         step: distance in memory between neighbours along the last coordinate: 0, 1, or None for
             anything else.
+        is_whole: whether ``<role>_WHOLE<width>`` says of vectors that they lie side by side.
     """
 
     role: str
     step: int | None = None
+    is_whole: bool = False
 
 
 ROUNDED_DIVISIONS = "-cl-fp32-correctly-rounded-divide-sqrt"
@@ -160,7 +162,12 @@ def _load(operand: Operand, rank: int, width: int, kind: str) -> str:
     for lane in range(width):
         shifted = [*names[:-1], f"{names[-1]} + {lane}"]
         lanes.append(f"{role}_LOAD({role}_AT({', '.join(shifted)}))")
-    return f"({kind})({', '.join(lanes)})"
+    text = f"({kind})({', '.join(lanes)})"
+    if not operand.is_whole:
+        return text
+    names_ = ", ".join(names)
+    inside = f"{role}_INSIDE_LOAD{width}({role}_INSIDE_AT({names_}))"
+    return f"{role}_WHOLE{width}({names_}) ? {inside} : {text}"
 
 
 def write_functions(

@@ -1,4 +1,4 @@
-"""integer_products: products of 8-bit integers are computed in f32, for which there are kernels.
+"""whole_products: products of 8-bit integers are computed in f32, for which there are kernels.
 
 MatMulInteger and ConvInteger of dynamically quantised models come as products in i32. A product in
 f32 gives the same numbers as long as every sum stays below 2^24; where it may not, the result is
@@ -45,7 +45,7 @@ class _Wide:
         return max(abs(self.low), abs(self.high))
 
 
-def integer_products(network: Network) -> None:
+def whole_products(network: Network) -> None:
     """Replace products in i32 whose operands come from 8-bit integers."""
     users = network.consumers()
     replacements = Replacements()
