@@ -53,7 +53,7 @@ def whole_products(network: Network) -> None:
     for node in network.nodes():
         if not isinstance(node.op, (MatMul, Convolution, GroupConvolution)):
             continue
-        if node.output.element_type is not ElementType.i32:
+        if node.outputs[0].element_type is not ElementType.i32:
             continue
         a, b = (_widened(port, known) for port in node.inputs[:2])
         if a is None or b is None:

@@ -22,6 +22,11 @@ def resamplings(data: Data) -> Iterator[OpCase]:
             op, data(2, 3, 5, 6), ints(11, 4), ints(2, 3), constants={1, 2},
             tolerance=(2e-2, 2e-2) if data.dtype == "f2" else None,
         )  # fmt: skip
+        for kept in (19, 9, 5):  # longer than vectors, and no multiple of them
+            yield openvino_case(
+                op, data(2, 5, 6, kept), ints(17, 4), ints(1, 2), constants={1, 2},
+                tolerance=(2e-2, 2e-2) if data.dtype == "f2" else None,
+            )  # fmt: skip
 
 
 def colors(op: type[Op]) -> Cases:

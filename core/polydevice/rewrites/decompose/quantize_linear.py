@@ -36,9 +36,6 @@ _NARROW = (
     *(ElementType.u8, ElementType.i8, ElementType.u16, ElementType.i16),
 )
 
-_HELD_IN_F32 = (ElementType.u16, ElementType.i16)
-"""Those of which there are no products of integers, so that nothing reads them as such."""
-
 
 def _fits(op: LinearQuantization, inputs: Sequence[Port]) -> bool:
     """Whether parameters can be broadcast: blocks must be whole, or known now."""
@@ -110,35 +107,26 @@ def _quantize(build: Emitter, op: QuantizeLinear, inputs: Sequence[Port]) -> lis
     where=lambda op, x: _fits(op, x) and x[0].element_type in (*_NARROW, *_FLOATS, ElementType.i32),
 )
 def _dequantize(build: Emitter, op: DequantizeLinear, inputs: Sequence[Port]) -> list[Port]:
+    x = inputs[0]
+    wide = build.convert(_in_blocks(build, op, x), _WIDE)
+    return [_whole(build, op, dequantised(build, op, wide, inputs), x)]
+
+
+def dequantised(build: Emitter, op: DequantizeLinear, wide: Port, inputs: Sequence[Port]) -> Port:
+    """Return what integers stand for.
+
+    Args:
+        build: makes operations.
+        op: the operation.
+        wide: the integers in f32, with an axis for each block, if there are any.
+        inputs: of the operation.
+    """
     x, scale, *zero = inputs
     given = op.destination_type
     kind = scale.element_type if given is ElementType.dynamic else given
-    y = build.convert(_in_blocks(build, op, _before_rounding_off(x)), _WIDE)
     if zero:
-        y = build.emit(Subtract(), y, _parameter(build, op, x, zero[0]))
-    y = build.emit(Multiply(), y, _parameter(build, op, x, scale))
-    y = build.convert(y, kind)
-    return [_whole(build, op, y, x)]
-
-
-def _before_rounding_off(x: Port) -> Port:
-    """Return whole numbers in f32 that were only stored as integers of 16 bits; else x itself.
-
-    What is computed on between them runs in vectors so, and in one fragment: on PoCL a product with
-    GELU and such roundings behind it took 25 times as long as without.
-    """
-    if not isinstance(x.node.op, Convert) or x.element_type not in _HELD_IN_F32:
-        return x
-    clamped = x.node.inputs[0]
-    if not isinstance(clamped.node.op, Clamp) or clamped.element_type is not _WIDE:
-        return x
-    whole = clamped.node.inputs[0]
-    if isinstance(whole.node.op, Add):
-        whole, zero = whole.node.inputs
-        number = zero.node.constant
-        if number is None or (number != np.rint(number)).any():
-            return x
-    return clamped if isinstance(whole.node.op, Round) else x
+        wide = build.emit(Subtract(), wide, _parameter(build, op, x, zero[0]))
+    return build.convert(build.emit(Multiply(), wide, _parameter(build, op, x, scale)), kind)
 
 
 @decomposes(DynamicRange)

@@ -8,12 +8,14 @@ from collections.abc import Callable, Sequence
 from polydevice.dtype import ElementType
 from polydevice.network import Network
 from polydevice.node import Node, Port
+from polydevice.ops.arithmetic import Power
 from polydevice.ops.attention import ScaledDotProductAttention
 from polydevice.ops.convolution import Convolution
 from polydevice.ops.interpolate import Interpolate, Interpolate1, Interpolate4, Resize
 from polydevice.ops.normalization import MVN, NormalizeL2
 from polydevice.ops.op import Op
 from polydevice.ops.pooling import AvgPool
+from polydevice.ops.quantize_linear import DequantizeLinear
 from polydevice.ops.recurrent import SequenceOf
 from polydevice.rewrites import Rule, Unroll, When, Wishes, always, nothing, rules
 from polydevice.rewrites.facts import parameters_known, shape_of
@@ -32,7 +34,9 @@ from polydevice_gpu.rewrites.interpolate import (
     interpolate_4,
     resize,
 )
+from polydevice_gpu.rewrites.power import is_square, square
 from polydevice_gpu.rewrites.recurrent import in_one_launch, runs_in_one_launch
+from polydevice_gpu.rewrites.whole_numbers import are_floats_before, dequantise_floats
 
 LEAST_POSITIONS = 1024
 """Smaller windows are walked as fast by the kernels for pooling as many work-groups reduce them."""
@@ -71,6 +75,7 @@ def gpu_wishes(
         Interpolate4: Rule(interpolate_4, parameters_known),
         Interpolate: Rule(interpolate, parameters_known),
         Resize: Rule(resize, can_resize),
+        Power: Rule(square, is_square),
         IntegerProduct: Rule(
             lambda build, op, inputs: integer_product(build, op, inputs, target),
             no_condition,
@@ -82,6 +87,8 @@ def gpu_wishes(
             ),
         ),
     }
+    if floats is not ElementType.f16:  # which holds no whole numbers beyond 2,048
+        own[DequantizeLinear] = Rule(dequantise_floats, are_floats_before)
     return Wishes(
         decompose=decompose,
         own=own,
