@@ -155,6 +155,51 @@ def reference(model: bytes, feed) -> list:
     return session.run(None, feed)
 
 
+def zero_points_of_outputs(kind: str, scales: str) -> tuple[bytes, tuple[int, ...]]:
+    """MatMulInteger by u8 weights with a zero point for each output.
+
+    Returns:
+        the model, and the shape of its input `x`, which it quantises itself.
+    """
+    g = Graph(np.random.default_rng(12))
+    g.nodes.append(helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], "quantise"))
+    shape, terms = ((9, 133), 133) if kind == "matmul" else ((2, 3, 7, 70), 70)
+    zeros = g.store(np.linspace(0, 255, 20).astype(np.uint8))
+    weights = g.store(g.rng.integers(0, 256, (terms, 20)).astype(np.uint8))
+    y = g.emit("MatMulInteger", "q", weights, "z", zeros)
+    numbers = g.rng.uniform(0.002, 0.02, 20 if scales == "for each output" else ())
+    factor = g.emit("Mul", "s", g.store(np.asarray(numbers, np.float32)))
+    y = g.emit("Mul", g.emit("Cast", y, to=TensorProto.FLOAT), factor)
+    return g.model(shape, np.float32, {y: np.float32}), shape
+
+
+def exported_quantisers(rng) -> tuple[bytes, dict[str, np.ndarray]]:
+    """Convolutions quantised as PyTorch writes them: scales and zero points through a Cast."""
+    g = Graph(rng)
+
+    def parameters(scale: float, zero: int) -> tuple[str, str]:
+        wide = g.store(np.float64(scale)), g.store(np.int64(zero))
+        kinds = TensorProto.FLOAT, TensorProto.UINT8
+        one, other = (g.emit("Cast", name, to=to) for name, to in zip(wide, kinds, strict=True))
+        return one, other
+
+    x = g.quantised_by("x", parameters(0.02, 117))
+    channels = 5
+    for outputs in (8, 6):
+        shape = (outputs, channels, 3, 3)
+        weights = g.store((rng.normal(size=shape) * 0.2).astype(np.float32))
+        scale = g.store(rng.uniform(0.004, 0.006, outputs).astype(np.float32))
+        zeros = g.store(np.zeros(outputs, np.int32))
+        of = scale, g.emit("Cast", zeros, to=TensorProto.INT8)
+        whole = g.emit("QuantizeLinear", weights, *of, axis=0)
+        whole = g.emit("DequantizeLinear", whole, *of, axis=0)
+        bias = g.store(rng.normal(size=outputs).astype(np.float32))
+        x = g.emit("Relu", g.emit("Conv", x, whole, bias, pads=[1, 1, 1, 1]))
+        x, channels = g.quantised_by(x, parameters(0.06, 0)), outputs
+    given = {"x": rng.normal(size=(1, 5, 11, 9)).astype(np.float32)}
+    return g.model((1, 5, 11, 9), np.float32, {x: np.float32}), given
+
+
 def check(core, model: bytes, feed, results, *, least: str = "IntegerProduct") -> list[str]:
     """Run here twice and in ONNX Runtime; returns the types of the steps."""
     executable = core.load_network(core.read_network(model), "CPU")

@@ -17,7 +17,7 @@ from polydevice_cpu.onednn.library import library
 from polydevice_cpu.processor import has_int8
 from tests.cpu.loading import assert_integers, steps
 from tests.cpu.proved import unproved
-from tests.cpu.quantised_graphs import Graph, reference
+from tests.cpu.quantised_graphs import Graph, reference, zero_points_of_outputs
 
 pytestmark = pytest.mark.skipif(library() is None, reason="needs oneDNN")
 
@@ -72,6 +72,23 @@ def test_dynamically_quantised_products(core, kind, dtype, zero, has_bias):
     assert "DynamicRange" in found
     if has_int8() and zero != 90 and not has_bias:
         assert not any("Multiply" in step for step in found), "scales are the product's"
+    assert not list(unproved(executable.latest_plan()))
+
+
+@pytest.mark.parametrize("kind", ["matmul", "batched"])
+@pytest.mark.parametrize("scales", ["one", "for each output"])
+def test_zero_points_for_each_output(core, kind, scales):
+    """Weights of u8 less a zero point of their output, which together span more than 255."""
+    model, shape = zero_points_of_outputs(kind, scales)
+    executable = core.load_network(core.read_network(model), "CPU")
+    request = executable.create_infer_request()
+    rng = np.random.default_rng(5)
+    for mean, spread in ((1, 2), (-7, 0.5), (0, 0)):
+        feed = {"x": rng.normal(mean, spread, shape).astype(np.float32)}
+        (theirs,) = reference(model, feed)
+        (ours,) = request.infer(feed).values()
+        np.testing.assert_allclose(ours, theirs, rtol=3e-6, atol=3e-6 * np.abs(theirs).max())
+    assert_integers(executable, steps(executable))
     assert not list(unproved(executable.latest_plan()))
 
 

@@ -98,6 +98,33 @@ def test_quantised_groups_of_volumes_are_computed_in_f32(core):
     assert not any(name.startswith(("x64:gemm", "ref")) for name in used)
 
 
+@pytest.mark.parametrize("pads", [(0,) * 6, (1, 1, 1, 1, 1, 1), (2, 0, 1, 0, 1, 1)], ids=str)
+@pytest.mark.parametrize("zero", [0, 120])
+def test_quantised_windows_of_three_axes_are_added_up_by_planes(core, rng, zero, pads):
+    """Padding is the zero point."""
+    weights = {
+        "xs": np.float32(0.05),
+        "xz": np.uint8(zero),
+        "k": rng.integers(-127, 128, (16, 1, 3, 2, 3)).astype(np.int8),
+        "ks": rng.uniform(0.005, 0.01, 16).astype(np.float32),
+        "kz": np.zeros(16, np.int8),
+    }
+    nodes = [
+        ("QuantizeLinear", ["x", "xs", "xz"], ["q"], {}),
+        ("DequantizeLinear", ["q", "xs", "xz"], ["d"], {}),
+        ("DequantizeLinear", ["k", "ks", "kz"], ["w"], {"axis": 0}),
+        ("Conv", ["d", "w"], ["y"], {"group": 16, "pads": list(pads), "strides": [2, 1, 2]}),
+    ]
+    model = models.build(nodes, {"x": [2, 16, 6, 9, 8]}, ["y"], weights)
+    given = {"x": image(1, 2, 16, 6, 9, 8)}
+    executable = load(core, model)
+    (want,) = models.answer(model, given)
+    for _ in range(2):
+        np.testing.assert_allclose(executable.infer(given)["y"], want, rtol=1e-4, atol=1e-4)
+    used = {step.implementation for step in executable.latest_plan().steps}
+    assert not any(name.startswith(("x64:gemm", "ref")) for name in used)
+
+
 @pytest.mark.parametrize("tail", TAILS)
 @pytest.mark.parametrize(
     ("several", "kernel"), [(2, (3, 3)), (3, (5,)), (8, (3, 3)), (2, (3, 3, 3))]

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from polydevice.dtype import ElementType
 from polydevice_gpu.compiler import stages
 from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.kernels.gemm.gemm_bytes_mma import _interleaved
@@ -21,11 +22,13 @@ from tests.cpu.quantised_graphs import (
     activated,
     bordered,
     convolution,
+    exported_quantisers,
     final,
     pick,
     reference,
     resized_or_padded,
     spread,
+    zero_points_of_outputs,
 )
 
 
@@ -178,6 +181,85 @@ def test_products_of_what_is_quantised_at_run_time(core, opencl, kind) -> None:
     nodes = executable.latest_plan().graph.nodes
     found = any(isinstance(node.op, INTEGER_PRODUCTS) for node in nodes)
     assert found is bool(target_of(opencl).byte_product), executable.explain()
+
+
+@pytest.mark.parametrize("kind", ["matmul", "batched"])
+@pytest.mark.parametrize("scales", ["one", "for each output"])
+def test_zero_points_for_each_output(core, opencl, kind, scales) -> None:
+    model, shape = zero_points_of_outputs(kind, scales)
+    executable = core.load_network(core.read_network(model), "GPU")
+    request = executable.create_infer_request()
+    rng = np.random.default_rng(5)
+    for mean, spread_ in ((1, 2), (-7, 0.5), (0, 0)):
+        feed = {"x": rng.normal(mean, spread_, shape).astype(np.float32)}
+        (theirs,) = reference(model, feed)
+        (ours,) = request.infer(feed).values()
+        np.testing.assert_allclose(ours, theirs, rtol=3e-6, atol=3e-6 * np.abs(theirs).max())
+    nodes = executable.latest_plan().graph.nodes
+    found = any(isinstance(node.op, INTEGER_PRODUCTS) for node in nodes)
+    assert found is bool(target_of(opencl).byte_product), executable.explain()
+
+
+@pytest.mark.parametrize("precision", ["f32", "f16"])
+def test_depthwise_products_in_i32(core, rng, precision) -> None:
+    """Exact in f32, which they are computed in unless values are stored as f16."""
+    g = Graph(rng)
+    g.nodes.append(helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], "quantise"))
+    weights = g.store(rng.integers(0, 256, (24, 1, 3, 3)).astype(np.uint8))
+    how = {"group": 24, "pads": [1] * 4}
+    sums = g.emit("ConvInteger", "q", weights, "z", g.store(np.uint8(7)), **how)
+    y = g.emit("Cast", sums, to=TensorProto.FLOAT)
+    model = g.model((1, 24, 9, 13), np.float32, {y: np.float32})
+    config = {"INFERENCE_PRECISION_HINT": precision}
+    executable = core.load_network(core.read_network(model), "GPU", config)
+    feed = {"x": rng.normal(-1, 0.3, (1, 24, 9, 13)).astype(np.float32)}
+    (theirs,) = reference(model, feed)
+    for _ in range(2):
+        (ours,) = executable.infer(feed).values()
+        if precision == "f32":
+            np.testing.assert_array_equal(ours, theirs)
+        else:  # bytes are made of rounded numbers
+            np.testing.assert_allclose(ours, theirs, rtol=0.02, atol=500)
+
+
+def test_scales_that_a_cast_makes_of_constants(core, opencl, rng) -> None:
+    model, feed = exported_quantisers(rng)
+    (theirs,) = reference(model, feed)
+    executable = core.load_network(core.read_network(model), "GPU")
+    for _ in range(2):
+        (ours,) = executable.infer(feed).values()
+        assert np.abs(ours - theirs).max() <= 0.061
+        assert (ours != theirs).mean() < 0.02
+    nodes = executable.latest_plan().graph.nodes
+    count = sum(isinstance(node.op, INTEGER_PRODUCTS) for node in nodes)
+    assert count == (2 if target_of(opencl).byte_product else 0), executable.explain()
+
+
+@pytest.mark.parametrize("precision", ["f32", "f16"])
+@pytest.mark.parametrize("dtype", [np.uint16, np.int16])
+def test_roundings_to_16_bits(core, opencl, rng, dtype, precision) -> None:
+    """Behind a product and a function, between two layers, and handed to several."""
+    g, middle = Graph(rng), 0x8000 + np.iinfo(dtype).min
+    x = g.quantised_by("x", g.parameters(dtype, 1e-4, middle + 77))
+    first = g.store((rng.normal(size=(48, 33)) * 0.2).astype(np.float32))
+    y = g.emit("Gelu", g.emit("MatMul", x, g.emit("Transpose", first, perm=[1, 0])))
+    y = g.quantised_by(y, g.parameters(dtype, 5e-4, middle - 9))
+    other = g.quantised_by(g.emit("Tanh", y), g.parameters(dtype, 1e-4, middle))
+    total = g.quantised_by(g.emit("Add", y, other), g.parameters(dtype, 1e-3, middle))
+    model = g.model((7, 33), np.float32, {y: np.float32, total: np.float32}, opset=21)
+    feed = {"x": rng.normal(size=(7, 33)).astype(np.float32)}
+    wanted = reference(model, feed)
+    config = {"INFERENCE_PRECISION_HINT": precision}
+    executable = core.load_network(core.read_network(model), "GPU", config)
+    # A step more or less of the product, of which the sum holds two; f16 has 11 bits.
+    steps = [5.01e-4, 2.02e-3] if precision == "f32" else [2e-2, 4e-2]
+    for _ in range(2):
+        for ours, theirs, step in zip(executable.infer(feed).values(), wanted, steps, strict=True):
+            assert np.abs(ours - theirs).max() <= step
+    if precision == "f32":
+        fused = [node.op for node in executable.latest_plan().graph.nodes]
+        kinds = {kind for op in fused if isinstance(op, Fused) for kind in op.fragment.inputs}
+        assert not {ElementType.u16, ElementType.i16} & kinds, "whole numbers stay floats"
 
 
 @pytest.mark.parametrize("allowed", ["YES", "NO"])

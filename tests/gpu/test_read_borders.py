@@ -85,6 +85,17 @@ def test_every_axis_on_both_sides(opencl, builder, border, planar):
     check_answers(network, opencl, builder)
 
 
+@pytest.mark.parametrize("width", [5, 16, 37, 70])
+@pytest.mark.parametrize("border", [(0, 3), (7, 0), (2, 20)], ids=str)
+def test_rows_longer_than_vectors(opencl, builder, border, width):
+    """What lies inside a border is read in vectors, wherever these begin."""
+    s = Sketch()
+    x = s.input("x", 2, 3, 5, width)
+    first, last = border
+    padded = _pad(s, x, (0, 1, 0, first), (0, 0, 2, last), fill=0.75)
+    check_answers(s.network(y=s.add("y", Sigmoid(), padded)), opencl, builder)
+
+
 def test_a_border_read_twice_and_by_a_transposed_convolution(opencl, builder):
     s = Sketch()
     x = s.conv("first", s.input("x", 1, 4, 4, 3), 8)
