@@ -11,12 +11,16 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.ops.pad import Pad, PadMode
+from polydevice.ops.resampling import AxisTable
 from polydevice.symbolic_size import is_symbolic, whole
+from polydevice_cpu.algorithms.by_machine import copies
+from polydevice_cpu.algorithms.by_machine.code import Told, has_avx512
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.lowering.concat import order_like
+from polydevice_cpu.lowering.resampling import taken
 from polydevice_cpu.ops.pad import source_index
 from polydevice_cpu.plan.binding.context import Context
-from polydevice_cpu.plan.step import ArrayStep, Compute
+from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, ByMachine, Compute
 from polydevice_cpu.plan.value import Kind, Storage, Value
 
 if TYPE_CHECKING:
@@ -43,6 +47,11 @@ def lower_pad(builder: PlanBuilder, node: Node) -> bool:
     if value.strides is None or 0 in value.shape:
         return False
     before, behind = (tuple(map(whole, each.tolist())) for each in (begin, end))
+    if op.pad_mode is not PadMode.CONSTANT and not value.dtype.hasobject:
+        output = _by_index(builder, node, value, before, behind)
+        if output is not None:
+            builder.set(node.outputs[0], output)
+            return True
     shape = tuple(n + b + e for n, b, e in zip(value.shape, before, behind, strict=True))
     storage = Storage(Kind.ARENA, math.prod(shape) * value.dtype.itemsize)
     result = Value(storage, shape, value.dtype, order_like(value.strides, shape))
@@ -53,9 +62,50 @@ def lower_pad(builder: PlanBuilder, node: Node) -> bool:
         start = partial(_start, op.pad_mode, None, number)
     else:
         start = partial(_start, op.pad_mode, (before, behind), number)
-    builder.emit(ArrayStep(node.name, node.type, start, read, [result], writes=True))
+    code = "numpy"
+    if len(read) == 1 and op.pad_mode is PadMode.CONSTANT and _is_for_code(value):
+        start, code = partial(_start_code, (before, behind), number), MACHINE_CODE
+    builder.emit(ArrayStep(node.name, node.type, start, read, [result], code, writes=True))
     builder.set(node.outputs[0], result)
     return True
+
+
+def _by_index(
+    builder: PlanBuilder,
+    node: Node,
+    value: Value,
+    before: tuple[int, ...],
+    behind: tuple[int, ...],
+) -> Value | None:
+    """Copy what each position repeats, axis by axis, for sizes that are numbers."""
+    mode = node.operation(Pad).pad_mode
+    if not has_avx512() or any(map(is_symbolic, (*value.shape, *before, *behind))):
+        return None
+    tables = []
+    for axis, (size, first, last) in enumerate(zip(value.shape, before, behind, strict=True)):
+        if first or last:
+            index = source_index(mode, size, np.arange(-first, size + last))
+            tables.append(AxisTable(axis, index[:, None], None))
+    return taken(builder, node, value, tables) if tables else None
+
+
+def _is_for_code(value: Value) -> bool:
+    """Whether machine code copies the inside: of plain numbers, without gaps."""
+    return has_avx512() and not value.dtype.hasobject and value.has_no_gaps
+
+
+def _start_code(pads: _Pads, number: np.generic, context: Context) -> Compute:
+    """Return what writes a number around its input, of whatever order of axes."""
+
+    def prepare(values: Sequence[Value]) -> Told | None:
+        source, _ = values
+        strides = source.strides
+        assert strides is not None
+        sides = [*zip(source.shape, *pads, strict=True)]
+        order = sorted(range(len(sides)), key=lambda axis: -strides[axis])
+        return copies.bordered([sides[axis] for axis in order], number)
+
+    return ByMachine(_start(PadMode.CONSTANT, pads, number, context), prepare, may_refuse=False)
 
 
 def _start(mode: PadMode, pads: _Pads | None, number: np.generic, _: Context) -> Compute:

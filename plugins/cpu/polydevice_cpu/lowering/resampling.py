@@ -12,8 +12,8 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.ops.resampling import AxisTable
-from polydevice_cpu.algorithms.by_machine.code import Code, Told, has_avx512
-from polydevice_cpu.algorithms.by_machine.indexed import taken as rows_taken
+from polydevice_cpu.algorithms.by_machine import copies
+from polydevice_cpu.algorithms.by_machine.code import Code, has_avx512
 from polydevice_cpu.algorithms.by_machine.resampling import taps
 from polydevice_cpu.lowering.matmul import multiplied_along
 from polydevice_cpu.onednn import openmp
@@ -49,16 +49,10 @@ def resampled(
     """
     if any(table.weight is None or table.outside is not None for table in tables) or not tables:
         return None
-    if value.strides is None or not value.has_no_gaps:
-        value = builder.dense(value)
-    strides = value.strides
-    assert strides is not None
-    places = sorted(range(len(strides)), key=lambda axis: -strides[axis])
-    shape = tuple(value.shape[axis] for axis in places)
-    ordered = _ordered(shape, [(places.index(table.axis), table) for table in tables])
+    result, places = _in_order(builder, value)
+    ordered = _ordered(result.shape, [(places.index(table.axis), table) for table in tables])
     if ordered is None:
         return None
-    result = value.view(shape, row_major(shape))
     for axis, table in ordered:
         if has_avx512() and _cycles(result.shape, axis, table)[0] == "taps":
             result = _summed(builder, node, result, axis, _taps(table))
@@ -67,54 +61,57 @@ def resampled(
         if made is None:
             return None
         result = made
-    steps = row_major(result.shape)
-    back = [places.index(axis) for axis in range(len(places))]
-    return result.view(tuple(result.shape[n] for n in back), tuple(steps[n] for n in back))
+    return _turned_back(result, places)
 
 
 def taken(
     builder: PlanBuilder, node: Node, value: Value, tables: Sequence[AxisTable]
 ) -> Value | None:
-    """Take what each axis' table says of a row-major value of any type; None of objects."""
+    """Take what each axis' table says of a value of any type, in its order; None of objects."""
     if value.dtype.hasobject:
         return None
+    value, places = _in_order(builder, value)
     for table in sorted(tables, key=lambda each: len(each.index) / value.shape[each.axis]):
-        axis, index = table.axis, np.ascontiguousarray(table.index[:, 0], np.int64)
+        axis, index = places.index(table.axis), np.ascontiguousarray(table.index[:, 0], np.int64)
         shape = (*value.shape[:axis], len(index), *value.shape[axis + 1 :])
         result = builder.new_dense(shape, value.dtype)
-        is_copied = has_avx512() and taps.may_copy(value.shape, axis, value.dtype.itemsize)
-        given = [value] if is_copied else [value, builder.constant(index)]
-        start = partial(_start_copying if is_copied else _start_taking, axis, index)
-        step = ArrayStep(node.name, node.type, start, given, [result], MACHINE_CODE, writes=True)
+        start = partial(_start_taking, axis, index)
+        step = ArrayStep(node.name, node.type, start, [value], [result], MACHINE_CODE, writes=True)
         builder.emit(step)
         value = result
-    return value
+    return _turned_back(value, places)
 
 
-def _start_copying(axis: int, index: Array, _: Context) -> Compute:
-    """Copy elements one by one."""
+def _in_order(builder: PlanBuilder, value: Value) -> tuple[Value, list[int]]:
+    """Return a value row-major, its axes as they lie in memory, and which these are."""
+    if value.strides is None or not value.has_no_gaps:
+        value = builder.dense(value)
+    strides = value.strides
+    assert strides is not None
+    places = sorted(range(len(strides)), key=lambda axis: -strides[axis])
+    shape = tuple(value.shape[axis] for axis in places)
+    return value.view(shape, row_major(shape)), places
 
+
+def _turned_back(value: Value, places: list[int]) -> Value:
+    """Return a row-major value with its axes where they were."""
+    steps = row_major(value.shape)
+    back = [places.index(axis) for axis in range(len(places))]
+    return value.view(tuple(value.shape[n] for n in back), tuple(steps[n] for n in back))
+
+
+def _start_taking(axis: int, index: Array, _: Context) -> Compute:
     def compute(x: Array, y: Array) -> tuple[()]:
         np.take(x, index, axis, out=y, mode="clip")
         return ()
 
-    return ByMachine(
-        compute, lambda values: taps.copying(values[0].shape, axis, index), may_refuse=False
-    )
-
-
-def _start_taking(axis: int, index: Array, _: Context) -> Compute:
-    """Copy what lies behind the axis, row by row."""
-
-    def compute(x: Array, index: Array, y: Array) -> tuple[()]:
-        np.take(x, index, axis, out=y, mode="clip")
-        return ()
-
-    def prepare(values: Sequence[Value]) -> Told | None:
-        source, places, _ = values
-        sizes = source.dtype.itemsize, places.dtype.itemsize
-        has_code = has_avx512()
-        return rows_taken.prepared(source.shape, axis, len(index), sizes, 0) if has_code else None
+    def prepare(values: Sequence[Value]) -> Code | None:
+        shape, item_bytes = values[0].shape, values[0].dtype.itemsize
+        if not has_avx512():
+            return None
+        if taps.may_copy(shape, axis, item_bytes):
+            return taps.copying(shape, axis, index)
+        return copies.taken(shape, axis, index, item_bytes)
 
     return ByMachine(compute, prepare, may_refuse=False)
 
