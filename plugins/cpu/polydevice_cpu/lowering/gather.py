@@ -82,10 +82,11 @@ def _copy(builder: PlanBuilder, node: Node) -> bool:
     at = int(axis.reshape(-1)[0]) % len(source.shape)
     if 0 in (*source.shape.static, *target.shape.static):
         return False
-    places = builder.value(indices)  # NumPy takes them as they lie
-    if places.strides is None or places.dtype != indices.element_type.dtype:
-        places = builder.array_value(indices)
-    inputs = [builder.array_value(source), places]
+    rows, places = builder.array_value(source), builder.value(indices)
+    as_they_are = places.strides is not None and places.dtype == indices.element_type.dtype
+    if not as_they_are or _is_for_code(rows, builder.array_value(indices)):
+        places = builder.array_value(indices)  # NumPy takes them as they lie
+    inputs = [rows, places]
     result = builder.new_dense(target.shape.static, target.element_type.dtype)
     start, code = partial(_start, op, at), "numpy"
     if _is_for_code(*inputs):

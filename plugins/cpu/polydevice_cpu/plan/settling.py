@@ -14,7 +14,7 @@ from polydevice_cpu.plan.plan import Plan
 
 _log = logging.getLogger(__name__)
 
-RUNS = 8
+RUNS = 3
 """Inferences with a plan in strips and blocks after which it gets primitives for its sizes: they
 take 3 to 10 % longer so, small layers up to 2.4 times as long, and to make the other plan takes
 60 to 80 % of one."""

@@ -22,6 +22,8 @@ from polydevice.rewrites.rule import Rule
 LANES = 8
 """Numbers in a register of AVX2: oneDNN computes so many results of a channel side by side."""
 
+_END = np.iinfo(np.int64).max
+
 FAR = 6
 """Zeros beside a row up to which oneDNN 3.2 has code of its own for dilated depthwise windows."""
 
@@ -117,14 +119,12 @@ def _by_planes(
     x, w = inputs
     emit = emit or build.emit
     window = op.window(shape_of(w))
-    sizes = [size_of(x, axis) for axis in (2, 3, 4)]
+    sizes = [size_of(x, axis) for axis in (2, 3, 4)] if op.auto_pad.is_same else []
     begin, end = window.pads(sizes)
     if begin[0] or end[0]:
         before, after = ([0, 0, pads[0], 0, 0] for pads in (begin, end))
         x = build.emit(Pad(), x, before, after, np.full((), fill, x.element_type.dtype))
-    depth = window.output(sizes)[0]
-    assert isinstance(depth, int)
-    step, gap = window.strides[0], window.dilations[0]
+    step, gap, reach = window.strides[0], window.dilations[0], window.extent[0]
     plane = GroupConvolution(
         strides=(1, *window.strides[1:]),
         dilations=(1, *window.dilations[1:]),
@@ -134,8 +134,10 @@ def _by_planes(
     )
     total: Port | None = None
     for tap in range(shape_of(w)[3]):
-        start = tap * gap
-        read = build.cut(x, 2, start, start + (depth - 1) * step + 1, step)
+        first = tap * gap
+        # As far from the end as the window's last plane is from this one.
+        last = first - (int(reach) - 1) or _END
+        read = build.cut(x, 2, first, last, step)
         term = emit(plane, read, build.cut(w, 3, tap, tap + 1))
         total = term if total is None else build.emit(Add(), total, term)
     assert total is not None
