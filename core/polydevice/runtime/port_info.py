@@ -14,6 +14,9 @@ from polydevice.node import Node, Port
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 
+_FITTED = 256
+"""Sizes that are remembered of an input."""
+
 
 class PortInfo:
     """An input or output of an executable network: name, element type, shape, layout.
@@ -46,7 +49,8 @@ class PortInfo:
         self.dtype = desc.dtype
         static = desc.shape is not None and desc.shape.is_static
         self.sizes = desc.shape.static if static and desc.shape is not None else None
-        self._fitted = self.sizes  # or those of the last array that fitted: to ask takes 4 µs
+        # Sizes of arrays that fitted: to ask takes 4 µs.
+        self._fitted = set() if self.sizes is None else {self.sizes}
 
     @property
     def shape(self) -> Shape | None:
@@ -98,7 +102,7 @@ class PortInfo:
         if (
             type(value) is np.ndarray
             and value.dtype == self.dtype
-            and value.shape == self._fitted
+            and value.shape in self._fitted
             and value.flags.c_contiguous
         ):
             return value
@@ -111,7 +115,9 @@ class PortInfo:
         if container:
             self.check_items(array)
         else:
-            self._fitted = array.shape
+            if len(self._fitted) >= _FITTED:
+                self._fitted = set()
+            self._fitted.add(array.shape)
         return array
 
     def check_items(self, array: Array) -> None:
