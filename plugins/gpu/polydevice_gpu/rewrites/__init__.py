@@ -11,17 +11,20 @@ from polydevice.node import Node, Port
 from polydevice.ops.arithmetic import Power
 from polydevice.ops.attention import ScaledDotProductAttention
 from polydevice.ops.convolution import Convolution
+from polydevice.ops.cumulative import CumProd
 from polydevice.ops.interpolate import Interpolate, Interpolate1, Interpolate4, Resize
 from polydevice.ops.normalization import MVN, NormalizeL2
 from polydevice.ops.op import Op
 from polydevice.ops.pooling import AvgPool
 from polydevice.ops.quantize_linear import DequantizeLinear
 from polydevice.ops.recurrent import SequenceOf
+from polydevice.ops.signal import CumSum
 from polydevice.rewrites import Rule, Unroll, When, Wishes, always, nothing, rules
 from polydevice.rewrites.facts import parameters_known, shape_of
 from polydevice.rewrites.integers.dynamic_range import DynamicRange
 from polydevice.rewrites.integers.integer_product import IntegerProduct
 from polydevice_gpu.host_layers import why_on_host
+from polydevice_gpu.kernels.row.cumulative import walks_lines
 from polydevice_gpu.kernels.row.dynamic_range import MOST_ELEMENTS
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import compute_type, stored_as
@@ -68,6 +71,8 @@ def gpu_wishes(
     decompose[DynamicRange] = lambda node: (
         target.is_throughput or math.prod(shape_of(node.inputs[0])) > MOST_ELEMENTS
     )
+    for running in (CumSum, CumProd):
+        decompose[running] = lambda node: not walks_lines(node, target)
     decompose[ScaledDotProductAttention] = lambda node: not takes_attention(node, stored)
     own: dict[type[Op], Rule] = {
         Convolution: Rule(of_patches, cuts_patches),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from polydevice.emitter import Emitter
 from polydevice.node import Port
 from polydevice.ops.arithmetic import Add
@@ -65,7 +63,10 @@ def in_one_launch(build: Emitter, op: SequenceOf, inputs: Sequence[Port]) -> lis
         if isinstance(op, Gru) and op.linear_before_reset:
             bias, *after = build.split(bias, 1, [3 * n, n])
         projected = build.emit(Add(), projected, build.reshape(bias, (rows,)))
-    whole = is_known(lengths) and bool(np.all(array_of(lengths) >= steps))
+    # Numbers one by one: the steps may be a formula, which arrays are not compared with.
+    whole = is_known(lengths) and all(
+        each >= steps for each in array_of(lengths).reshape(-1).tolist()
+    )
     own = [] if whole else [lengths]
     made = RecurrentSteps(
         layer=op, direction=op.direction, has_lengths=bool(own), has_after=bool(after),
