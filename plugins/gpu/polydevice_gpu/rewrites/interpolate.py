@@ -32,7 +32,7 @@ from polydevice.rewrites.facts import (
 from polydevice.shape import normalize_axis
 from polydevice.symbolic_size import array_of as sizes_array
 from polydevice.symbolic_size import is_symbolic
-from polydevice_gpu.ops import Resample
+from polydevice_gpu.ops import LinearResize, Places, Resample
 
 AXES = 3
 """Most axes that the kernel interpolates at once."""
@@ -89,6 +89,10 @@ def interpolate(build: Emitter, op: Interpolate, inputs: Sequence[Port]) -> list
     factors = _factors(op, own, shape, axes)
     if factors is not None:
         return [_repeated(build, x, own, factors)]
+    by_sizes = op.shape_calculation_mode is ShapeCalculation.SIZES
+    linear = _linear(op, own, shape, axes, () if by_sizes else tuple(scales))
+    if linear is not None:
+        return build.emit_all(linear, x, sizes_array([shape[a] for a in linear.axes], np.int64))
     shrinks = any(scale < 1 for scale in scales)
     tables = [
         interpolate_table(op, axis, own[axis], shape[axis], scale, shrinks=shrinks)
@@ -125,6 +129,46 @@ def _factors(
         return None
     exact = all(result < 1 << 20 for result in shape)  # f32 tells all of their quotients apart
     return [int(result // size) for size, result in zip(own, shape, strict=True)] if exact else None
+
+
+_PLACES = {
+    CoordinateMode.HALF_PIXEL: Places.CENTRES,
+    CoordinateMode.PYTORCH_HALF_PIXEL: Places.CENTRES_OR_FIRST,
+    CoordinateMode.ASYMMETRIC: Places.CORNERS,
+    CoordinateMode.ALIGN_CORNERS: Places.ENDS,
+}
+_LONGEST = 1 << 15
+"""Products of two lengths below it are of 31 bits."""
+
+
+def _linear(
+    op: Interpolate,
+    own: Sequence[int],
+    shape: Sequence[int],
+    axes: Sequence[int],
+    scales: tuple[float, ...],
+) -> LinearResize | None:
+    """Return a linear interpolation whose places are computed, where tables would be formulas."""
+    is_linear = op.mode is InterpolateMode.LINEAR_ONNX
+    is_linear |= op.mode is InterpolateMode.LINEAR and not op.antialias
+    places = _PLACES.get(op.coordinate_transformation_mode)
+    changed = [n for n, axis in enumerate(axes) if shape[axis] != own[axis]]
+    kept = [axes[n] for n in changed]
+    if (
+        not is_linear
+        or places is None
+        or not 0 < len(kept) <= AXES
+        or any(map(is_symbolic, scales))
+    ):
+        return None
+    if not any(is_symbolic(size[axis]) for size in (own, shape) for axis in kept):
+        return None
+    if any(not 0 < size[axis] < _LONGEST for size in (own, shape) for axis in kept):
+        return None
+    if places is Places.ENDS:
+        scales = ()
+    half_away = op.mode is InterpolateMode.LINEAR
+    return LinearResize(tuple(kept), places, tuple(scales[n] for n in changed if scales), half_away)
 
 
 def _repeated(build: Emitter, x: Port, own: Sequence[int], factors: Sequence[int]) -> Port:

@@ -8,11 +8,12 @@ from polydevice.dtype import ElementType
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.addressing import step_along
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
+from polydevice_gpu.kernels.pointwise.expression import literal
 from polydevice_gpu.kernels.reason import unless
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import compute_type
-from polydevice_gpu.ops import Resample
+from polydevice_gpu.ops import LinearResize, Resample
 
 
 class _Resampling(SingleLaunch):
@@ -20,48 +21,70 @@ class _Resampling(SingleLaunch):
 
     def refuses(self, node: GpuNode, target: Target) -> str:
         """The kernel has three table slots."""
-        axes = node.operation(Resample).axes
-        return unless((len(axes) <= _SLOTS, "it has more than three axes"))
+        return unless((len(_axes(node)) <= _SLOTS, "it has more than three axes"))
 
     @staticmethod
-    def groups(op: Resample) -> list[tuple[int, ...]]:
+    def groups(op: Resample | LinearResize) -> list[tuple[int, ...]]:
         """Return the axes of each slot: the resampled ones are the last."""
         return [*[()] * (_SLOTS - len(op.axes)), *[(axis,) for axis in op.axes]]
 
     @staticmethod
-    def declare_tables(call: Call, op: Resample) -> list[int]:
+    def declare_taps(call: Call, op: Resample | LinearResize) -> list[int]:
         """Declare what each result reads along each axis; return how many results there are."""
         node = call.node
-        x, missing, sizes = node.inputs[0], _SLOTS - len(op.axes), []
+        missing, sizes = _SLOTS - len(op.axes), []
         for slot in range(_SLOTS):
-            place = slot - missing
-            if place < 0:
+            if slot < missing:
                 sizes.append(1)
                 call.define(**{f"TAPS_{slot}": 1})
                 call.define(**{f"INDEX_{slot}(o, t)": 0, f"WEIGHT_{slot}(o, t)": "1.0f"})
-                continue
-            index, weight = node.inputs[1 + 2 * place], node.inputs[2 + 2 * place]
-            roles = f"IN{1 + 2 * place}", f"IN{2 + 2 * place}"
-            call.tensor(roles[0], index)
-            call.tensor(roles[1], weight)
-            # Few taps are worth unrolling; many (antialiasing) are not.
-            taps = {f"TAPS_{slot}": index.shape[1]}
-            if index.shape[1] <= 4:
-                call.define(**taps)
+            elif isinstance(op, Resample):
+                sizes.append(_declare_table(call, slot, slot - missing))
             else:
-                call.scalars(**taps)
-            call.define(**{
-                f"INDEX_{slot}(o, t)": f"{roles[0]}_LOAD({roles[0]}_AT(o, t))",
-                f"WEIGHT_{slot}(o, t)": f"{roles[1]}_LOAD({roles[1]}_AT(o, t))",
-            })  # fmt: skip
-            sizes.append(index.shape[0])
-        call.define(INTEGER=compute_type(x.storage) not in _FLOATS)
+                sizes.append(node.output.shape[op.axes[slot - missing]])
+                _declare_places(call, op, slot, slot - missing)
+        call.define(INTEGER=compute_type(node.inputs[0].storage) not in _FLOATS)
+        call.define(LINEAR=isinstance(op, LinearResize))
         call.define(**{"ROUNDED(v)": "round(v)" if op.half_away else "rint(v)"})
         call.scalars(OUT_0=sizes[0], OUT_1=sizes[1], OUT_2=sizes[2])
         return sizes
 
 
-@kernel(Resample)
+def _declare_table(call: Call, slot: int, place: int) -> int:
+    """Declare the tables of an axis; return how many results there are along it."""
+    index, weight = call.node.inputs[1 + 2 * place], call.node.inputs[2 + 2 * place]
+    roles = f"IN{1 + 2 * place}", f"IN{2 + 2 * place}"
+    call.tensor(roles[0], index)
+    call.tensor(roles[1], weight)
+    # Few taps are worth unrolling; many (antialiasing) are not.
+    taps = {f"TAPS_{slot}": index.shape[1]}
+    if index.shape[1] <= 4:
+        call.define(**taps)
+    else:
+        call.scalars(**taps)
+    call.define(**{
+        f"INDEX_{slot}(o, t)": f"{roles[0]}_LOAD({roles[0]}_AT(o, t))",
+        f"WEIGHT_{slot}(o, t)": f"{roles[1]}_LOAD({roles[1]}_AT(o, t))",
+    })  # fmt: skip
+    size: int = index.shape[0]
+    return size
+
+
+def _declare_places(call: Call, op: LinearResize, slot: int, place: int) -> None:
+    """Declare the two elements that a result lies between along an axis."""
+    size = call.node.inputs[0].shape[op.axes[place]]
+    scale = literal(op.scales[place], "float") if op.scales else "0.0f"
+    at = f"linear_place(o, SIZE_{slot}, OUT_{slot}, {scale})"
+    call.scalars(**{f"SIZE_{slot}": size})
+    call.define(PLACES=op.places.value, BY_SCALES=bool(op.scales))
+    call.define(**{
+        f"TAPS_{slot}": 2,
+        f"INDEX_{slot}(o, t)": f"min((int){at}.x + (t), SIZE_{slot} - 1)",
+        f"WEIGHT_{slot}(o, t)": f"((t) ? {at}.y : 1.0f - {at}.y)",
+    })  # fmt: skip
+
+
+@kernel(Resample, LinearResize)
 class ResampleVector(_Resampling):
     """One work-item computes WIDTH neighbours along an axis that is not resampled: channels, say.
 
@@ -102,7 +125,7 @@ class ResampleVector(_Resampling):
         inner = _inner(node)
         return inner is not None and node.inputs[0].shape[inner] >= mode["WIDTH"]
 
-    def describe(self, call: Call, op: Resample, mode: Mode) -> None:
+    def describe(self, call: Call, op: Resample | LinearResize, mode: Mode) -> None:
         """Sum up vectors along the innermost axis."""
         node, width = call.node, mode["WIDTH"]
         x, out = node.inputs[0], node.output
@@ -112,7 +135,7 @@ class ResampleVector(_Resampling):
         groups = [*self.groups(op), others, (inner,)]
         call.vectors_anywhere()
         call.tensor("IN0", x, groups, (width,))
-        sizes = self.declare_tables(call, op)
+        sizes = self.declare_taps(call, op)
         count, outer = x.shape[inner], math.prod(out.shape[axis] for axis in others)
         chunks = -(-count // width)
         positions = 1 if step_along(out.placed, out.shape, groups) == 1 else _POSITIONS
@@ -125,20 +148,22 @@ class ResampleVector(_Resampling):
         call.dispatch((chunks * outer, -(-sizes[2] // positions), sizes[1] * sizes[0]))
 
 
-@kernel(Resample)
+@kernel(Resample, LinearResize)
 class ResampleRef(_Resampling):
     """One work-item computes one element; up to three axes at once."""
 
-    def describe(self, call: Call, op: Resample, mode: Mode) -> None:
+    def describe(self, call: Call, op: Resample | LinearResize, mode: Mode) -> None:
         """Sum over the taps of up to three axes, the others being one coordinate."""
         node = call.node
         x, out = node.inputs[0], node.output
         kept = tuple(axis for axis in range(x.rank) if axis not in op.axes)
         groups = [*self.groups(op), kept]
         call.tensor("IN0", x, groups)
-        sizes = self.declare_tables(call, op)
+        sizes = self.declare_taps(call, op)
         kind = compute_type(x.storage)
-        wide = node.inputs[2].storage is ElementType.f64 or kind == "double"
+        wide = kind == "double" or any(
+            each.storage is ElementType.f64 for each in node.inputs[2::2]
+        )
         rest = math.prod(out.shape[axis] for axis in kept)
         call.define(SUM="double" if wide else "float")
         call.scalars(REST=rest)
@@ -157,7 +182,13 @@ def _inner(node: GpuNode) -> int | None:
     """The axis along which elements lie closest, if it is not resampled."""
     x = node.inputs[0]
     axis: int = x.placed.order(x.shape)[-1]
-    return None if axis in node.operation(Resample).axes else axis
+    return None if axis in _axes(node) else axis
+
+
+def _axes(node: GpuNode) -> tuple[int, ...]:
+    op = node.op
+    assert isinstance(op, (Resample, LinearResize))
+    return op.axes
 
 
 _SLOTS, _SHORTEST = 3, 4
