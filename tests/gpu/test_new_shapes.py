@@ -95,7 +95,80 @@ def pieces(lengths):
     return model, [image(k, 1, length, 6) for k, length in enumerate(lengths)]
 
 
+def positions(lengths):
+    """Ranges, running sums, the last row, and masks of what is padded, as exported texts have."""
+    weights = {
+        "table": image(9, 512, 6),
+        "zero": np.array(0, np.int64),
+        "one": np.array(1, np.int64),
+        "axis": np.array([1], np.int64),
+        "far": np.array(-1e4, np.float32),
+        "none": np.array(0, np.float32),
+        "last": np.array(-1, np.int64),
+        "last two": np.array([-2, -1], np.int64),
+    }
+    nodes = [
+        ("Shape", ["x"], ["shape"], {}),
+        ("Gather", ["shape", "one"], ["length"], {"axis": 0}),
+        ("Range", ["zero", "length", "one"], ["places"], {}),
+        ("Unsqueeze", ["places", "axis"], ["rows"], {}),
+        ("LessOrEqual", ["places", "rows"], ["before"], {}),
+        ("Where", ["before", "none", "far"], ["mask"], {}),
+        ("Gather", ["table", "places"], ["embedded"], {"axis": 0}),
+        ("Add", ["x", "embedded"], ["sum"], {}),
+        ("Transpose", ["sum"], ["turned"], {"perm": [0, 2, 1]}),
+        ("MatMul", ["sum", "turned"], ["scores"], {}),
+        ("Add", ["scores", "mask"], ["masked"], {}),
+        ("Softmax", ["masked"], ["shares"], {"axis": -1}),
+        ("MatMul", ["shares", "sum"], ["mixed"], {}),
+        ("CumSum", ["mixed", "axis"], ["running"], {}),
+        ("Gather", ["running", "last"], ["y"], {"axis": 1}),
+        ("Gather", ["mixed", "last two"], ["z"], {"axis": 1}),
+    ]
+    model = models.build(nodes, {"x": [1, "length", 6]}, ["y", "z", "running"], weights)
+    return model, [image(k, 1, length, 6) for k, length in enumerate(lengths)]
+
+
+def recurrent(lengths):
+    """Steps of known lengths, which are those of the input."""
+    weights = {"w": image(1, 2, 32, 6), "r": image(2, 2, 32, 8), "b": image(3, 2, 64)}
+    nodes = [("LSTM", ["x", "w", "r", "b"], ["y", "", ""], {
+        "hidden_size": 8, "direction": "bidirectional"})]  # fmt: skip
+    model = models.build(nodes, {"x": ["length", 1, 6]}, ["y"], weights)
+    return model, [image(k, length, 1, 6) for k, length in enumerate(lengths)]
+
+
+def pyramid(sizes):
+    """Linear interpolation by scales, and to the size of another value."""
+    weights = {
+        "a": image(1, 8, 3, 3, 3) - np.float32(0.5),
+        "b": image(2, 8, 8, 3, 3) - np.float32(0.5),
+        "double": np.array([1, 1, 2, 2], np.float32),
+        "two": np.array([2], np.int64),
+        "four": np.array([4], np.int64),
+        "channels": np.array([1, 8], np.int64),
+    }
+    nodes = [
+        ("Conv", ["x", "a"], ["wide"], {"pads": [1] * 4}),
+        ("Conv", ["wide", "b"], ["small"], {"pads": [1] * 4, "strides": [2, 2]}),
+        ("Resize", ["small", "", "double"], ["up"], {"mode": "linear"}),
+        ("Shape", ["wide"], ["shape"], {}),
+        ("Slice", ["shape", "two", "four"], ["plane"], {}),
+        ("Concat", ["channels", "plane"], ["sizes"], {"axis": 0}),
+        ("Resize", ["small", "", "", "sizes"], ["same"], {
+            "mode": "linear", "coordinate_transformation_mode": "align_corners"}),
+        ("Add", ["same", "wide"], ["sum"], {}),
+        ("Relu", ["sum"], ["y"], {}),
+        ("Relu", ["up"], ["z"], {}),
+    ]  # fmt: skip
+    model = models.build(nodes, {"x": [1, 3, "height", "width"]}, ["y", "z"], weights)
+    return model, [image(k, 1, 3, *size) for k, size in enumerate(sizes)]
+
+
 CASES = {
+    "positions": (positions, [40, 42, 9, 100, 33]),
+    "recurrent": (recurrent, [40, 41, 64, 100, 33]),
+    "pyramid": (pyramid, [(34, 50), (35, 49), (64, 40), (41, 96), (33, 51)]),
     "residual": (residual, [(66, 70), (67, 93), (81, 64), (96, 130), (129, 65)]),
     "one after several": (of_any_batch, [3, 4, 1, 2]),
     "attention": (attention, [40, 41, 64, 100, 33]),
@@ -134,6 +207,16 @@ def test_later_shapes_need_no_program_of_their_own(case, core, opencl, monkeypat
                 f"plans for {number + 1} sets of shapes are kept; layers with programs for these "
                 "shapes alone: none"
             ) in executable.explain()
+
+
+@pytest.mark.parametrize("case", ["positions", "recurrent", "pyramid"])
+def test_later_shapes_are_filled_in(case, core, opencl):
+    make, sizes = CASES[case]
+    model, inputs = make(sizes)
+    executable = core.load_network(core.read_network(model), "GPU")
+    for x in inputs:
+        executable.infer({"x": x})
+    assert executable._prepared.templates.filled >= len(inputs) - 2, executable.explain()
 
 
 @pytest.mark.parametrize(

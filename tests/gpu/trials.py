@@ -14,6 +14,7 @@ from typing import NoReturn
 import pytest
 
 from polydevice.errors import UnsupportedNetworkError
+from polydevice.ops.generate import Range, Range1
 from polydevice.ops.op import Op
 from polydevice.ops.python_operation import PythonOperation
 from polydevice.testing.op_case import OpCase
@@ -46,9 +47,10 @@ ABLE = (
 
 
 # Custom layers and operations written in Python bring their own kernels, and no single operation
-# becomes one of the last two; test_custom_layers, test_python_operation, test_fused_frames and
-# test_image_products have those.
-ELSEWHERE = (Custom, PythonOperation, ResampleYuv, QuantisedConvolution)
+# becomes one of the next two, and ranges are constants unless sizes are formulas;
+# test_custom_layers, test_python_operation, test_fused_frames, test_image_products and
+# test_new_shapes have those.
+ELSEWHERE = (Custom, PythonOperation, ResampleYuv, QuantisedConvolution, Range, Range1)
 OPERATIONS = {op: kernels for op, kernels in all_kernels().items() if op not in ELSEWHERE}
 KERNELS = [(op, kernel) for op, kernels in OPERATIONS.items() for kernel in kernels]
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+import numpy as np
+
+from polydevice.dtype import Array
 from polydevice.ops import color, interpolate
 from polydevice.ops.op import Op
-from polydevice.testing.op_case import OpCase
-from polydevice_gpu.ops import Resample
+from polydevice.testing.op_case import OpCase, Oracle
+from polydevice_gpu.ops import LinearResize, Places, Resample
 from tests.gpu.kernel_cases.data import Cases, Data, ints
 from tests.ops.openvino_oracle import openvino_case
 
@@ -29,6 +33,55 @@ def resamplings(data: Data) -> Iterator[OpCase]:
             )  # fmt: skip
 
 
+def linear_resizes(data: Data) -> Iterator[OpCase]:
+    """What OpenVINO makes of the same interpolation; places by sizes, and by scales."""
+    ways = interpolate.CoordinateMode
+    tolerance = (2e-2, 2e-2) if data.dtype == "f2" else None
+    for way, places in {
+        ways.HALF_PIXEL: Places.CENTRES,
+        ways.PYTORCH_HALF_PIXEL: Places.CENTRES_OR_FIRST,
+        ways.ASYMMETRIC: Places.CORNERS,
+        ways.ALIGN_CORNERS: Places.ENDS,
+    }.items():
+        for shape, sizes in (((2, 5, 6, 19), (17, 4)), ((3, 7, 3, 5), (1, 9)), ((1, 4, 6), (9, 2))):
+            whole = interpolate.Interpolate(
+                mode=interpolate.InterpolateMode.LINEAR_ONNX,
+                coordinate_transformation_mode=way,
+                shape_calculation_mode=interpolate.ShapeCalculation.SIZES,
+            )
+            case = openvino_case(
+                whole, data(*shape), ints(*sizes), ints(1, 2), constants={1, 2}, tolerance=tolerance
+            )
+            x, wanted, _ = case.inputs
+            op, expected = LinearResize(axes=(1, 2), places=places), _first_and(case, ints(1, 2))
+            yield OpCase(op, (x, wanted), expected, tolerance, constants={1})
+        if way is not ways.ALIGN_CORNERS:
+            scales = (2.0, 0.5)
+            whole = interpolate.Interpolate(
+                mode=interpolate.InterpolateMode.LINEAR_ONNX,
+                coordinate_transformation_mode=way,
+                shape_calculation_mode=interpolate.ShapeCalculation.SCALES,
+            )
+            given = np.array(scales, np.float32)
+            case = openvino_case(
+                whole, data(2, 3, 5, 6), given, ints(2, 3), constants={1, 2}, tolerance=tolerance
+            )
+            op = LinearResize(axes=(2, 3), places=places, scales=scales)
+            expected = _first_and(case, ints(2, 3), given)
+            yield OpCase(op, (case.inputs[0], ints(10, 3)), expected, tolerance, constants={1})
+
+
+def _first_and(case: OpCase, axes: Array, target: Array | None = None) -> Oracle:
+    """What a case expects of its first input, with other ones in the place of the second."""
+    assert callable(case.expected)
+
+    def expected(values: Sequence[Array]) -> Sequence[Any]:
+        assert callable(case.expected)
+        return case.expected([values[0], values[1] if target is None else target, axes])
+
+    return expected
+
+
 def colors(op: type[Op]) -> Cases:
     def cases(data: Data) -> Iterator[OpCase]:
         image = data.random.uniform(0, 255, (2, 9, 8, 1)).astype(data.dtype)
@@ -39,6 +92,7 @@ def colors(op: type[Op]) -> Cases:
 
 CASES: dict[type[Op], Cases] = {
     Resample: resamplings,
+    LinearResize: linear_resizes,
     color.NV12toRGB: colors(color.NV12toRGB),
     color.NV12toBGR: colors(color.NV12toBGR),
     color.I420toRGB: colors(color.I420toRGB),

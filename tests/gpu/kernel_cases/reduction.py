@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.ops import reduce
+from polydevice.ops.cumulative import CumProd
 from polydevice.ops.embedding import EmptySegment, SegmentMax
 from polydevice.ops.op import Op
+from polydevice.ops.signal import CumSum
 from polydevice.ops.softmax import LogSoftmax, SoftMax
 from polydevice.testing.op_case import OpCase
 from tests.gpu.kernel_cases.data import Cases, Data, ints
@@ -58,7 +60,27 @@ def segments(data: Data) -> Iterator[OpCase]:
         yield openvino_case(op, x, segments, np.array(count, np.int32), constants={2})
 
 
+def running_sums(data: Data) -> Iterator[OpCase]:
+    for shape, axis in (((3, 5, 7), 1), ((4, 131), -1), ((9,), 0), ((2, 3, 4), 0)):
+        for exclusive, reverse in ((False, False), (True, False), (False, True), (True, True)):
+            op = CumSum(exclusive=exclusive, reverse=reverse)
+            yield openvino_case(op, data(*shape), ints(axis)[0], constants={1})
+
+
+def running_products(data: Data) -> Iterator[OpCase]:
+    def expected(values: Sequence[Array]) -> list[Array]:
+        x, axis = np.asarray(values[0], np.float64), int(values[1])
+        return [np.cumprod(x[..., ::-1], axis)[..., ::-1].astype(values[0].dtype)]
+
+    for shape in ((3, 5, 7), (4, 21)):
+        x = (1 + data(*shape) * 0.1).astype(data.dtype)
+        tolerance = (2e-2, 2e-2) if data.dtype == "f2" else None
+        yield OpCase(CumProd(reverse=True), (x, ints(-1)[0]), expected, tolerance, constants={1})
+
+
 CASES: dict[type[Op], Cases] = {
+    CumSum: running_sums,
+    CumProd: running_products,
     SoftMax: softmaxes(SoftMax),
     LogSoftmax: softmaxes(LogSoftmax),
     **{
