@@ -123,7 +123,7 @@ def _length_bytes(node: Node, op: ops.Recurrent, time: int) -> int | None:
         return 0
     lengths = node.inputs[1 + op.states]
     known = lengths.desc.constant
-    if known is not None and bool((known == time).all()):
+    if known is not None and all(each == time for each in known.reshape(-1).tolist()):
         return 0
     dtype = lengths.element_type.dtype
     return dtype.itemsize if dtype in (np.dtype(np.int32), np.dtype(np.int64)) else None

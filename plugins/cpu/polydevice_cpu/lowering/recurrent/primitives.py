@@ -139,7 +139,8 @@ def _full_length(lengths: Port, x: Port) -> bool:
     """Whether all items are known to last for all steps."""
     known = lengths.desc.constant
     assert x.shape is not None
-    return known is not None and bool((known == x.shape.static[1]).all())
+    steps = x.shape.static[1]  # a formula, perhaps, which arrays are not compared with
+    return known is not None and all(each == steps for each in known.reshape(-1).tolist())
 
 
 def _emit(

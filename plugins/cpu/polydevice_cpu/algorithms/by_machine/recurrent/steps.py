@@ -10,7 +10,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
-from polydevice_cpu.algorithms.by_machine.code import Told
+from polydevice_cpu.algorithms.by_machine.code import Told, told
 from polydevice_cpu.algorithms.by_machine.recurrent.loop import (
     BLOCK,
     GATES,
@@ -116,8 +116,9 @@ def steps(layer: Layer, time: int, batch: int) -> list[Told] | None:
                 return None
             function, constants = code
             begins, numbers = numbers_of(layer, (time, batch), direction, first)
-            told = [*(begins[name] for name in form.names), *numbers]
-            found.append((function, struct.pack(f"@{len(told)}q", *told) + constants))
+            given = [*(begins[name] for name in form.names), *numbers]
+            pack = struct.Struct(f"@{len(given)}q{len(constants)}s").pack
+            found.append((function, told(pack, *given, constants)))
             first += items
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from polydevice.processor.machine_code import function_of
-from polydevice_cpu.algorithms.by_machine.code import Told
+from polydevice_cpu.algorithms.by_machine.code import Told, told
 
 _ARGUMENTS = struct.Struct("@4q").pack
 """Numbers, the scale, the zero point, and how many numbers there are."""
@@ -57,4 +57,4 @@ def prepared(count: int) -> Told:
     As NumPy has it: the scale is that of 255 steps between the ends, 1 where both are 0; the zero
     point of a scale that is no number is 0.
     """
-    return function_of(_RANGE), _ARGUMENTS(0, 0, 0, count)
+    return function_of(_RANGE), told(_ARGUMENTS, 0, 0, 0, count)
