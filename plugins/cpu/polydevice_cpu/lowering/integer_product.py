@@ -11,6 +11,7 @@ import numpy as np
 from polydevice.ops.convolution import Convolution, ConvolutionBackpropData, ConvolutionLike
 from polydevice.ops.matmul import MatMul
 from polydevice.rewrites.integers.integer_product import IntegerProduct
+from polydevice.symbolic_size import largest
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.lowering.convolution.primitives import beside, by_rows, end_padding, two_axes
 from polydevice_cpu.lowering.integers import lower_in_float
@@ -125,7 +126,7 @@ def _convolve(builder: PlanBuilder, node: Node, value: Value, weights: Array, or
     mask = 3 if op.grouped else 1
     # What no window reaches at an end is none of the code's business, and changes with the sizes.
     *others, last = geometry
-    told = [*others, [max(0, each) for each in last]]
+    told = [*others, [largest((0, each)) for each in last]]
     text = f"{form.__name__} {list(seen.shape[-window.rank :])} {told}"
     flow = Flow(value, Query.SRC)
     channels = (1, result[1], *[1] * (len(result) - 2))

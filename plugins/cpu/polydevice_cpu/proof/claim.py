@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
+from polydevice.symbolic_size import written
 from polydevice_cpu.onednn.attributes import Binary, Eltwise, PostOp, Prelu, Sum
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType
 from polydevice_cpu.onednn.descriptor import Descriptor
@@ -167,12 +168,17 @@ class Claim:
 
 @dataclass(frozen=True)
 class NotedClaim:
-    """A claim of which sizes are formulas, without the primitive; see `Claim`."""
+    """A claim of which sizes are formulas, without the primitive; see `Claim`.
+
+    Attributes:
+        named: sizes that the window's text names, in that order.
+    """
 
     base: Primitive | None
     links: tuple[Link, ...]
     zero: int
     window: str
+    named: tuple[int, ...] = ()
 
     def of(
         self,
@@ -185,17 +191,19 @@ class NotedClaim:
 
         Args:
             primitive: what it is about.
-            shapes: of the links.
+            shapes: of the links; and, behind these, the numbers of the window's sizes.
             descriptor: from a layout of formulas to one of numbers.
             other: the same of primitives.
         """
         base = self.base
+        *own, named = shapes
+        numbers = iter(named)
+        window = written(self.window, lambda _: next(numbers)) if named else self.window
         links = [
-            link.of_numbers(descriptor, shape)
-            for link, shape in zip(self.links, shapes, strict=True)
+            link.of_numbers(descriptor, shape) for link, shape in zip(self.links, own, strict=True)
         ]
         make = None if base is None else lambda: other(base)
-        return Claim(primitive, make, links, self.zero, self.window)
+        return Claim(primitive, make, links, self.zero, window)
 
 
 @cache

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import math
 from functools import lru_cache
+from typing import Any
 
 from polydevice.bounds import current_bounds
 from polydevice.errors import DeviceMemoryError
-from polydevice.symbolic_trace import settled
+from polydevice.symbolic_trace import current_trace
 from polydevice_cpu.onednn.attributes import Attributes, Eltwise, Sum
 from polydevice_cpu.onednn.constants import Algorithm
 from polydevice_cpu.onednn.descriptor import Descriptor, number_descriptor, numbers
@@ -53,9 +54,10 @@ def _fault(claim: Claim) -> str:
 def _noted(claim: Claim, made: SymbolicPrimitive) -> str:
     """Why it must not be used for the sizes there are now; what is claimed is noted for others."""
     base = None if claim.base is None else claim.base()
-    window = settled(claim.window)  # of which verdicts are kept
-    noted = NotedClaim(base, tuple(claim.links), claim.zero, window)
-    shapes = [numbers(link.shape) for link in claim.links]
+    trace = current_trace()
+    named: tuple[Any, ...] = () if trace is None else tuple(trace.named_in(claim.window))
+    noted = NotedClaim(base, tuple(claim.links), claim.zero, claim.window, named)
+    shapes = [numbers(each) for each in (*(link.shape for link in claim.links), named)]
     reason = refusal(noted.of(made.witness, shapes, number_descriptor, _witness_of))
     if not reason:
         made.claims.append(noted)

@@ -304,7 +304,8 @@ def _made(
     whole = sizes(given.arguments[_DST])[0]
 
     def shapes(claim: NotedClaim) -> Sequence[Shape]:
-        return [made.dst.shape if each == whole else each for each in sizes(claim)]
+        *own, named = sizes(claim)
+        return [*(made.dst.shape if each == whole else each for each in own), named]
 
     def layout(each: Descriptor) -> Descriptor:
         return _part_of(each, made.dst.shape) if isinstance(each, SymbolicDescriptor) else each

@@ -274,10 +274,10 @@ class PlanSizes:
         )
         base = claim.base
         made = base if base is None else self.places.get(id(base), base.number)
-        return made, links, claim.zero, claim.window
+        return made, links, claim.zero, claim.window, _named(claim.named)
 
     def _claim(self, claim: NotedClaim) -> None:
-        self._note(claim, tuple(link.shape for link in claim.links))
+        self._note(claim, (*(link.shape for link in claim.links), claim.named))
         if claim.base is not None:
             self._primitive(claim.base)
         for link in claim.links:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple, TypeGuard
 from weakref import WeakValueDictionary
 
@@ -36,6 +37,7 @@ from polydevice_cpu.plan.filling.parts import (
     pieces,
 )
 from polydevice_cpu.plan.step import Piece, Strips
+from polydevice_cpu.proof.claim import NotedClaim
 
 TWICE_ELEMENTS, TWICE_PRODUCTS = 8192, 100_000
 """So many elements, or products of f32, may be computed twice in any case: some 2.5 us, as long as
@@ -407,6 +409,11 @@ class _Cut:
         self._wide = wide
         self._sizes = sizes
 
+    def _shapes(self, length: int, claim: NotedClaim) -> list[tuple[int, ...]]:
+        """Sizes of a claim's operands for so many positions, and those that its window names."""
+        *own, named = self._sizes(claim)
+        return [*(self.shape(shape, length) for shape in own), named]
+
     def made(self, length: int, relied_on: Container[int]) -> Piece | None:
         """The primitive for so many positions; None if that is other code, or is not proved."""
         given = self.form.given
@@ -415,7 +422,7 @@ class _Cut:
             made,
             given,
             relied_on,
-            lambda claim: [self.shape(shape, length) for shape in self._sizes(claim)],
+            partial(self._shapes, length),
             lambda layout: self.layout(layout, length),
             lambda base: built(self.created(base, length)),
         ):
