@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 
+import ml_dtypes
 import numpy as np
 import pytest
 from onnx import helper
@@ -18,7 +19,7 @@ from polydevice_cpu.onednn import openmp, primitives
 from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, Sum
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType, Query
 from polydevice_cpu.onednn.descriptor import Descriptor, row_major
-from polydevice_cpu.onednn.engine import MemoryObject, aligned
+from polydevice_cpu.onednn.engine import MemoryObject, address_of, aligned
 from polydevice_cpu.onednn.library import Library, candidates, library
 from polydevice_cpu.onednn.primitive import run_once
 
@@ -312,3 +313,14 @@ def test_layouts_that_were_not_read_are_those_that_onednn_holds(seed):
         if made.scratchpad_bytes:
             assert made.scratchpad == Descriptor.clone(made._address(Query.SCRATCHPAD, 0))
     assert compared == 160
+
+
+def test_addresses_are_those_that_numpy_tells():
+    whole = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
+    for array in (
+        *(whole, whole[1:, ::2, 3:], whole.T, whole[::-1], whole[3:], np.array(7), np.empty(0)),
+        *(np.frombuffer(b"read only", np.uint8), np.array(["text", None], object)),
+        *(np.broadcast_to(np.float64(1), (2, 2)), np.zeros(3, ml_dtypes.bfloat16)),
+    ):
+        assert address_of(array) == array.__array_interface__["data"][0]
+    assert address_of(np.float32(2)), "NumPy's numbers have none of their own, but are asked"

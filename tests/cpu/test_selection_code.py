@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -88,11 +90,11 @@ def test_more_are_ranked_where_the_best_remove_one_another(monkeypatch):
         row[:] = rng.permutation(900) / 1800
         row[best] += 0.5
     counts = []
-    ranking = selection.ranking
+    prepared = selection.prepared
     monkeypatch.setattr(
         selection,
-        "ranking",
-        lambda *given, **how: (counts.append(given[2]), ranking(*given, **how))[1],
+        "prepared",
+        lambda *given, **how: (counts.append(given[1]), prepared(*given, **how))[1],
     )
     for limit, want in ((5, [10, 40]), (2, [4, 16])):
         counts.clear()
@@ -104,6 +106,45 @@ def test_more_are_ranked_where_the_best_remove_one_another(monkeypatch):
     want = by_the_rule(boxes, scores, 5, F(0.5), F(0), is_centered=False)
     np.testing.assert_array_equal(table, want)
     assert counts == [10]
+
+
+@pytest.mark.parametrize("limit", [40, 200])
+def test_few_above_the_limit_are_all_ranked(limit):
+    """And nothing is told where more are, and too few of those ranked stay."""
+    rng = np.random.default_rng(limit)
+    number = 8 * limit + 3
+    place = rng.integers(0, 900, (2, number, 2))
+    boxes = np.concatenate([place, place + rng.integers(9, 40, place.shape)], 2).astype(F)
+    scores = rng.permutation(6 * number).reshape(2, 3, number).astype(F)
+    seen = set()
+    for above in (0, 9, limit - 3, limit + 1, 2 * limit, 6 * number):
+        least = 6 * number - 1 - above
+        made = selection.select(boxes, scores, (limit, 0.4, least), is_centered=False)
+        seen.add(made is None)
+        want = by_the_rule(boxes, scores, limit, F(0.4), F(least), is_centered=False)
+        if made is not None:
+            np.testing.assert_array_equal(made[0], want)
+        assert made is not None or above > limit
+    assert False in seen
+
+
+def test_every_thread_has_its_own_memory():
+    rng = np.random.default_rng(1)
+    place = rng.uniform(0, 60, (8, 1, 50, 2))
+    boxes = np.concatenate([place, place + 9], 3).astype(F)
+    scores = rng.random((8, 1, 2, 50)).astype(F)
+
+    def selected(k):
+        return [
+            selection.select(boxes[k], scores[k], (7, 0.3, 0.2), is_centered=False)[0]
+            for _ in range(200)
+        ]
+
+    with ThreadPoolExecutor(8) as pool:
+        for k, found in enumerate(pool.map(selected, range(8))):
+            want = by_the_rule(boxes[k], scores[k], 7, F(0.3), F(0.2), is_centered=False)
+            for each in found:
+                np.testing.assert_array_equal(each, want)
 
 
 @pytest.mark.parametrize("odd", [[np.nan, 0, 4, 4], [0, 0, 4, np.nan], [0, 0, np.inf, 4]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes as c
+import sys
 from collections.abc import Callable
 from functools import lru_cache
 
@@ -28,10 +29,33 @@ def stream() -> c.c_void_p:
     return required().create("stream_create", engine(), STREAM_IN_ORDER)
 
 
-def address_of(array: Array) -> int:
-    """Return where an array's elements begin; `array.ctypes` would take three times as long."""
+def _interface_address(array: Array) -> int:
     start: int = array.__array_interface__["data"][0]
     return start
+
+
+_ELEMENTS = object.__basicsize__
+"""Where in an array, behind what every object has, NumPy keeps the address of its elements."""
+
+_number_at = c.c_size_t.from_address
+
+
+def _kept_address(array: Array) -> int:
+    if isinstance(array, np.ndarray):  # NumPy's numbers have the interface, too
+        return _number_at(id(array) + _ELEMENTS).value
+    return _interface_address(array)
+
+
+def _are_addresses_kept() -> bool:
+    """Whether objects lie where `id` says, and arrays are what NumPy's C interface says."""
+    if sys.implementation.name != "cpython":
+        return False
+    arrays = np.zeros(3), np.zeros((4, 5), np.uint8)[1:, 2:], np.empty((0, 2)), np.array(1)
+    return all(_kept_address(array) == _interface_address(array) for array in arrays)
+
+
+address_of: Callable[[Array], int] = _kept_address if _are_addresses_kept() else _interface_address
+"""Returns where an array's elements begin: in 0.2 us, where the interface takes 0.9."""
 
 
 def aligned(size_bytes: int) -> Array:

@@ -75,7 +75,7 @@ def _with_scores(selected: Array, best: Array) -> tuple[Array, Array]:
 
 
 def _scalar(limits: Sequence[Array], index: int) -> float:
-    return float(limits[index].reshape(-1)[0]) if len(limits) > index else 0.0
+    return float(limits[index].item(0)) if len(limits) > index else 0.0
 
 
 def _corners(boxes: Array, encoding: BoxEncoding) -> Array:

@@ -6,15 +6,19 @@ calls between them take as long as all of it.
 
 from __future__ import annotations
 
+import math
 import struct
+from array import array
+from collections.abc import Iterator
 from ctypes import c_void_p
 from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
-from polydevice_cpu.algorithms.by_machine.greedy import judging, keeping, keeps
+from polydevice_cpu.algorithms.by_machine.greedy import LIMIT, judging, keeping, keeps
 from polydevice_cpu.algorithms.by_machine.instructions import (
     ADD,
     LOAD,
@@ -39,7 +43,13 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
     SUB,
     Instructions,
 )
-from polydevice_cpu.algorithms.by_machine.rows.best import ROOM, TOLD_BYTES, ranking, ranks
+from polydevice_cpu.algorithms.by_machine.rows.best import (
+    ROOM,
+    SQUARE,
+    TOLD_BYTES,
+    ranking,
+    ranks,
+)
 from polydevice_cpu.onednn.engine import address_of
 
 _BOXES, _CORNERS, _BOXES_LEFT, _RANKING, _KEEPING, _INDEX, _KEPT, _TABLE, _SCORED = range(9)
@@ -48,12 +58,46 @@ _SCORES, _COUNT, _ROWS, _CLASSES, _LIMIT, _IS_CUT, _ROW_BYTES, _FOUND = range(9,
 there are, how many of an image, how many are to stay, and whether others lie behind those ranked;
 then it tells how many stayed. Behind that is what both functions are told that it calls."""
 
+SPARED = 1 << 16
+"""Squares of what is ranked that take less time than NumPy's calls."""
+
+LEAST_PART = 4
+"""So few times what may stay are ranked at least: of fewer there is hardly enough."""
+
 _SLOTS = 17
+_KEEPS = _SLOTS + TOLD_BYTES // 8
+_STARTS: tuple[tuple[int, int], ...] = (
+    *((_BOXES, 1), (_CORNERS, 3), (_INDEX, 3), (_KEPT, 3), (_TABLE, 4), (_SCORED, 5), (_SCORES, 2)),
+    *((_SLOTS, 2), (_SLOTS + 1, 3), (_SLOTS + 3, 0)),
+    *((_KEEPS, 3), (_KEEPS + 1, 3), (_KEEPS + 5, 3), (_KEEPS + 7, 3)),
+)
+"""(place, memory): where addresses are added that `select` numbers: of what is told, boxes, scores,
+room, the table and the scores of what stays. What ranks is told scores, index and what is ranked;
+what keeps boxes corners, index, judges and what stays."""
+
 _TOLD = struct.Struct(f"@{_SLOTS}q").pack
 _LARGEST = np.iinfo(np.int64).max
 
 LACKS = 3
 """Returned where fewer stayed than may, and others lie behind those ranked."""
+
+
+class Prepared(NamedTuple):
+    """What selects boxes of scores of some sizes.
+
+    Attributes:
+        function: is told where the numbers are.
+        numbers: what it is told, of which a copy is.
+        room: numbers of 8 bytes that it needs.
+        most: how many rows the table may have.
+        kept: what it reads besides.
+    """
+
+    function: Any
+    numbers: array[int]
+    room: int
+    most: int
+    kept: object
 
 
 @lru_cache(maxsize=2)
@@ -187,43 +231,85 @@ def select(
     Returns:
         None where the processor cannot, a box has no finite area, or other ways take less time.
     """
-    limit, iou, least = limits
-    images, classes, number = scores.shape
-    rows = images * classes
-    for count in sorted({min(times * limit, number) for times in (2, 8)}):
-        if not ranks(rows, number, count) or not keeps(rows * count * min(limit, count)):
-            return None
-        room = np.empty((3 * rows + 1) * count + ROOM, np.int64)
-        room[rows * count : rows * count + ROOM] = _LARGEST
-        more = np.empty(4 * images * number + judging(count, limit), np.float32)
-        most = rows * min(limit, count)
-        table, scored = np.empty((most, 3), np.int64), np.empty((most, 3), np.float32)
-        index, corners, starts = address_of(room), address_of(more), address_of(scores)
-        ranked = index + 8 * rows * count
-        kept = ranked + 8 * (ROOM + count)
-        groups = _groups(images, classes, number, count)
-        best, best_told = ranking(
-            (starts, index, ranked), (rows, number), count, descending=True, above=least
-        )
-        places = corners, index, address_of(groups), corners + 16 * images * number, kept
-        keep, keep_told = keeping(places, rows, count, limit, iou)
-        told = _TOLD(
-            *(address_of(boxes), corners, images * number, best.address, keep.address, index),
-            *(kept, address_of(table), address_of(scored), starts, count, rows, classes, limit),
-            *(count < number, 4 * number, 0),
-        )
-        told += best_told + keep_told
-        function = function_of(_selecting(is_centered=is_centered))
-        assert function is not None  # as there is one that ranks
-        numbers = np.frombuffer(told + bytes(-len(told) % 8), np.int64).copy()  # it is written to
-        status = function(c_void_p(address_of(numbers)))
+    for count in _counts(scores.shape, limits[0]):
+        made = prepared(scores.shape, count, limits, is_centered=is_centered)
+        numbers = made.numbers[:]  # it is written to
+        begin, _ = numbers.buffer_info()
+        room = np.empty(made.room, np.int64)
+        table, scored = np.empty((made.most, 3), np.int64), np.empty((made.most, 3), np.float32)
+        starts = begin, *map(address_of, (boxes, scores, room, table, scored))
+        for place, which in _STARTS:
+            numbers[place] += starts[which]
+        status = made.function(c_void_p(begin))
         if status == LACKS:
             continue
         if status:
             return None
-        found = int(numbers[_FOUND])
-        return table[:found].copy(), scored[:found].copy()
+        found = numbers[_FOUND]
+        if found < made.most:
+            table, scored = table[:found].copy(), scored[:found].copy()
+        return table, scored
     return None
+
+
+def _counts(shape: tuple[int, ...], limit: int) -> Iterator[int]:
+    """How many are to be ranked of each row, at first and then; those that others rank are not."""
+    images, classes, number = shape
+    rows = images * classes
+    fewest = min(2 * limit, number)
+    if not _may(rows, number, fewest, limit):
+        square = max(SQUARE * number, SPARED // rows)
+        count = min(math.isqrt(square), math.isqrt(LIMIT // rows))
+        if count * LEAST_PART >= fewest and _may(rows, number, count, limit):
+            yield count  # enough, if no more are above the limit
+        return
+    yield fewest
+    count = min(8 * limit, number)
+    if count > fewest and _may(rows, number, count, limit):
+        yield count
+
+
+def _may(rows: int, number: int, count: int, limit: int) -> bool:
+    """Whether there is code that selects by so many of each row, and takes less time."""
+    return ranks(rows, number, count, SPARED) and keeps(rows * count * min(limit, count))
+
+
+@lru_cache(maxsize=64)
+def prepared(
+    shape: tuple[int, ...], count: int, limits: tuple[int, float, float], *, is_centered: bool
+) -> Prepared:
+    """Return what selects boxes by so many of each row; others are as `select` has them.
+
+    Args:
+        shape: of the scores.
+        count: how many are ranked of each row, 1 or more.
+        limits: see `select`.
+        is_centered: the same.
+    """
+    limit, iou, least = limits
+    images, classes, number = shape
+    rows = images * classes
+    places, total = [], 0  # within the room, in bytes
+    for size in (rows * count, rows * count, 2 * images * number, -(-judging(count, limit) // 2)):
+        places.append(8 * total)
+        total += size
+    index, kept, corners, judges = places
+    groups = _groups(images, classes, number, count)
+    best, best_told = ranking((0, index, 0), (rows, number), count, descending=True, above=least)
+    told = corners, index, address_of(groups), judges, kept
+    keep, keep_told = keeping(told, rows, count, limit, iou)
+    numbers = _TOLD(
+        *(0, corners, images * number, best.address, keep.address, index, kept, 0, 0, 0),
+        *(count, rows, classes, limit, count < number, 4 * number, 0),
+    )
+    numbers += best_told + keep_told
+    made = array("q", numbers + bytes(-len(numbers) % 8))
+    given = len(made)
+    made[_SLOTS + 3] = 8 * given  # what is kept, which lies behind
+    made.extend([_LARGEST] * ROOM + [0] * count)
+    function = function_of(_selecting(is_centered=is_centered))
+    assert function is not None  # as there is one that ranks
+    return Prepared(function, made, total, rows * min(limit, count), groups)
 
 
 @lru_cache(maxsize=16)

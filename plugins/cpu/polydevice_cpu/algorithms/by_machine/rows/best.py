@@ -23,6 +23,9 @@ SQUARE = 8
 """The square of how many are kept is so many times a row's length at most: each that comes in moves
 those behind it, and 300 of 8,400 take 47 us, where sorting the best of groups takes 26."""
 
+FEWEST_STEPS = 1 << 13
+"""Of moving kept ones; so many take 5 us at most, however the elements lie."""
+
 _LOWEST, _HIGHEST = -(1 << 31), (1 << 31) - 1
 
 ROOM = 8
@@ -170,9 +173,18 @@ def ranked(x: Array, count: int, *, descending: bool, above: float | None = None
     return index
 
 
-def ranks(rows: int, length: int, count: int) -> bool:
-    """Whether there is code that ranks so many of rows, and takes less time than sorting does."""
-    is_short = count > 0 and count * count <= SQUARE * length
+def ranks(rows: int, length: int, count: int, spared: int = 0) -> bool:
+    """Whether there is code that ranks so many of rows, and takes less time than others.
+
+    Args:
+        rows: how many there are.
+        length: of each.
+        count: how many are ranked of each.
+        spared: squares of these, of all rows together, which it may have where its time is spent
+            otherwise; 2^16 take 30 us.
+    """
+    square = count * count
+    is_short = count > 0 and (square <= SQUARE * length or rows * square <= spared)
     return is_short and length < NONE and rows > 0 and has_avx512()
 
 
@@ -239,7 +251,7 @@ def _room(count: int) -> Array:
 def _steps(rows: int, length: int, count: int) -> int:
     """Twice the steps that random elements take, and some for each element."""
     found = 2 * count * (1 + math.log(max(length / count, 1))) * (count / 2 / ROOM + 1)
-    return rows * (int(found) + length // 8)
+    return max(rows * (int(found) + length // 8), FEWEST_STEPS)
 
 
 def _number(x: float) -> int:
