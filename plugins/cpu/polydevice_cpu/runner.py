@@ -148,12 +148,29 @@ class CpuRunner(Runner):
         else:
             self._compute(bound)
         if bound.tail_outputs:
-            keys = self.executable.output_keys
-            new = bound.plan.new_results
-            for index, array in bound.tail_outputs.items():
-                self.publish(keys[index], array, is_new=index in new)
+            self._hand_out(bound)
         if self._variables:
             self._context.commit()
+
+    def _hand_out(self, bound: BoundPlan) -> None:
+        """Publish what a tail has computed.
+
+        Nothing is bound to memory of such outputs but what a user sets, so that most of them need
+        not be: 0.7 instead of 2 µs each.
+        """
+        keys, ports, new = (
+            self.executable.output_keys,
+            self.executable.ports,
+            bound.plan.new_results,
+        )
+        for index, array in bound.tail_outputs.items():
+            name = keys[index]
+            if name in self.given or isinstance(self.blobs.get(name), RoiBlob):
+                self.publish(name, array, is_new=index in new)
+                continue
+            if index not in new or not array.flags.c_contiguous or array.dtype.hasobject:
+                array = array.copy(order="C")
+            self.blobs[name] = ports[name].blob(array)
 
     def _compute(self, bound: BoundPlan) -> None:
         if self._is_timed:

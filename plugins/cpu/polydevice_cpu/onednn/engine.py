@@ -29,7 +29,7 @@ def stream() -> c.c_void_p:
     return required().create("stream_create", engine(), STREAM_IN_ORDER)
 
 
-def _interface_address(array: Array) -> int:
+def _interface_address(array: Array | np.generic) -> int:
     start: int = array.__array_interface__["data"][0]
     return start
 
@@ -40,7 +40,7 @@ _ELEMENTS = object.__basicsize__
 _number_at = c.c_size_t.from_address
 
 
-def _kept_address(array: Array) -> int:
+def _kept_address(array: Array | np.generic) -> int:
     if isinstance(array, np.ndarray):  # NumPy's numbers have the interface, too
         return _number_at(id(array) + _ELEMENTS).value
     return _interface_address(array)

@@ -82,15 +82,10 @@ def gather_elements(op: GatherElements, x: Array, indices: Array) -> Array:
 def gather_nd(op: GatherND, x: Array, indices: Array) -> Array:
     """Index with one array per coordinate."""
     batch, count = op.batch_dims, indices.shape[-1]
-    if not batch and count > 1 and not x.dtype.hasobject:
-        places = counted_places(indices, x.shape[:count])
-        if places is not None:  # half the time of the way below
-            return x.reshape(math.prod(x.shape[:count]), *x.shape[count:]).take(places, 0)
-    if not batch and count == 1 and not x.dtype.hasobject:
-        try:  # as for Gather: rows that a mask has chosen take 1 us, and 7 as below
-            return np.asarray(x.take(indices[..., 0], 0))
-        except (IndexError, TypeError):
-            pass
+    if count and math.prod(x.shape[:batch]) == 1 and not x.dtype.hasobject:
+        y = _taken_at(x.reshape(x.shape[batch:]), indices, count)
+        if y is not None:
+            return y.reshape((1, *y.shape[batch:])) if op.flatten_batch and batch > 1 else y
     outer = indices.shape[batch:-1]
     coordinates = tuple(
         checked_index("GatherND", indices[..., i], x.shape[batch + i]) for i in range(count)
@@ -114,6 +109,22 @@ def gather_nd(op: GatherND, x: Array, indices: Array) -> Array:
     if op.flatten_batch and batch > 1:
         y = y.reshape((-1, *outer, *x.shape[batch + count :]))
     return np.asarray(y, x.dtype)  # one string is an object, not an array of letters
+
+
+def _taken_at(x: Array, indices: Array, count: int) -> Array | None:
+    """What lies at so many coordinates each; None where some are bad, or negative ones of several.
+
+    Rows that a mask has chosen take 1 us, and 7 by an index in brackets.
+    """
+    if count == 1:
+        try:  # as for Gather
+            return np.asarray(x.take(indices[..., 0], 0))
+        except (IndexError, TypeError):
+            return None
+    places = counted_places(indices, x.shape[:count])
+    if places is None:
+        return None
+    return x.reshape(math.prod(x.shape[:count]), *x.shape[count:]).take(places, 0)
 
 
 def counted_places(indices: Array, sizes: tuple[int, ...]) -> Array | None:

@@ -14,7 +14,13 @@ from polydevice_cpu.implement import implements
 @implements(Reshape)
 def reshape(op: Reshape, x: Array, pattern: Array) -> Array:
     """Return a view where the memory order allows it."""
-    return x.reshape(op.target(x.shape, pattern.reshape(-1).tolist()).static)
+    wanted = pattern.reshape(-1).tolist()
+    if x.size and pattern.dtype.kind in "iu" and 0 not in wanted and min(wanted, default=1) >= -1:
+        try:  # which NumPy understands: 0.5 instead of 6 us
+            return np.asarray(x.reshape(wanted))
+        except ValueError:  # says less than what follows
+            pass
+    return x.reshape(op.target(x.shape, wanted).static)
 
 
 @implements(Squeeze)
@@ -31,7 +37,11 @@ def squeeze(op: Squeeze, x: Array, axes: Array | None = None) -> Array:
 @implements(Unsqueeze)
 def unsqueeze(_op: Unsqueeze, x: Array, axes: Array) -> Array:
     """Return a view with sizes of 1 inserted."""
-    return x.reshape(tuple(unsqueezed(x.shape, axes.reshape(-1).tolist())))
+    places, shape = axes.reshape(-1).tolist(), x.shape
+    if len(places) == 1 and -x.ndim <= places[0] <= x.ndim:  # half the time
+        at = places[0] % (x.ndim + 1)
+        return x.reshape((*shape[:at], 1, *shape[at:]))
+    return x.reshape(tuple(unsqueezed(shape, places)))
 
 
 @implements(ShapeOf)

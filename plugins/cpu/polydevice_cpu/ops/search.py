@@ -11,6 +11,10 @@ from polydevice.ops.search import Bucketize, NonZero, SearchSorted, Unique
 from polydevice.shape import normalize_axis
 from polydevice_cpu.implement import implements
 
+MANY = 2048
+"""From so many elements on places are found as if there were one axis, for which NumPy's way is
+another: 8,400 of [1, 8400], of which 3 in 10 are not 0, take 6 us instead of 31."""
+
 Side: TypeAlias = Literal["left", "right"]
 
 
@@ -20,7 +24,22 @@ def non_zero(op: NonZero, x: Array) -> Array:
     dtype = op.output_type.dtype
     if x.ndim == 0:
         return np.zeros((0, int(bool(x))), dtype)
-    return np.array(x.nonzero(), dtype)  # a third of the time of `np.stack`, which asks more
+    if x.size < MANY or not x.flags.c_contiguous:
+        return np.array(x.nonzero(), dtype)  # a third of the time of `np.stack`, which asks more
+    places = x.reshape(-1).nonzero()[0]
+    y = np.zeros((x.ndim, len(places)), dtype)
+    left = x.size
+    for axis in range(x.ndim - 1, -1, -1):
+        size = x.shape[axis]
+        left //= size
+        if left == 1:  # those before have one place each
+            y[axis] = places
+            break
+        if size > 1:
+            before = places // size
+            np.subtract(places, before * size, out=y[axis], casting="unsafe")
+            places = before
+    return y
 
 
 @implements(Unique)

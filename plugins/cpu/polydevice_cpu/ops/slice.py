@@ -9,6 +9,9 @@ from polydevice.errors import InferenceError
 from polydevice.ops.slice import Slice, SliceScatter, StridedSlice, resolved, slice_index
 from polydevice_cpu.implement import implements
 
+FAR = 1 << 31
+"""Steps from here on reach no second element, whatever NumPy makes of them."""
+
 
 @implements(StridedSlice)
 def strided_slice(
@@ -38,10 +41,10 @@ def slice_(
     if axes is not None and axes.size == 1 == start.size == stop.size == step.size == step.item(0):
         at = axes.item()
         if -x.ndim <= at < x.ndim:  # a tenth of the time
-            before = (slice(None),) * (at % x.ndim)
-            place = (*before, slice(start.item(), stop.item()))
-            return np.asarray(x[place])
-    return np.asarray(x[_index(x, start, stop, step, axes)])
+            places = (*(slice(None),) * (at % x.ndim), slice(start.item(), stop.item()))
+            return np.asarray(x[places])
+    place = _plain(x.shape, start, stop, step, axes)
+    return np.asarray(x[_index(x, start, stop, step, axes) if place is None else place])
 
 
 @implements(SliceScatter)
@@ -63,6 +66,23 @@ def slice_scatter(
         )
     part[...] = updates
     return y
+
+
+def _plain(
+    shape: tuple[int, ...], start: Array, stop: Array, step: Array, axes: Array | None
+) -> tuple[slice, ...] | None:
+    """What NumPy understands as it is, of numbers alone; a fifth of the time of `_index`."""
+    if axes is None or {axes.dtype.kind, start.dtype.kind, stop.dtype.kind} != {"i"}:
+        return None
+    limits = list(map(_ints, (axes, start, stop, step)))
+    if len({*limits[0]}) < len(limits[0]) or any(len(each) != len(limits[0]) for each in limits):
+        return None
+    items, rank = [slice(None)] * len(shape), len(shape)
+    for at, first, last, by in zip(*limits, strict=True):
+        if not 0 <= at < rank or not (0 < by < FAR or (-FAR < by < 0 and first >= -shape[at])):
+            return None
+        items[at] = slice(first, last, by)
+    return tuple(items)
 
 
 def _index(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from polydevice.dtype import Array
 from polydevice.ops.transpose import Transpose, permutation
 from polydevice_cpu.implement import implements
@@ -12,4 +10,6 @@ from polydevice_cpu.implement import implements
 @implements(Transpose)
 def transpose(_op: Transpose, x: Array, order: Array) -> Array:
     """Return a view with the axes reordered."""
-    return np.transpose(x, permutation([int(axis) for axis in order.reshape(-1)], x.ndim))
+    axes = order.reshape(-1).tolist()
+    turned: Array = x.transpose(permutation(axes, x.ndim) if axes else None)
+    return turned

@@ -28,9 +28,12 @@ class Check:
     rule for it. Inferring takes 10 to 30 µs, so what was found of sizes is kept, and a node that
     gets other ones again and again is inferred once with sizes as symbols: what that asked of them
     takes others 1 µs. What only values break shows when they are computed, and is named then.
+
+    Attributes:
+        found: sizes that it takes, and whether nothing is to be asked about such arrays any more.
     """
 
-    __slots__ = ("_classes", "_growth", "_has_sizes", "_node", "_op", "_small", "_tried")
+    __slots__ = ("_classes", "_growth", "_has_sizes", "_node", "_op", "_tried", "found")
 
     def __init__(self, node: Node) -> None:
         """Begin with nothing found."""
@@ -38,7 +41,7 @@ class Check:
         self._op = node.op
         self._growth = Growth(node.op)
         self._has_sizes = all(port.desc.kind == "tensor" for port in node.inputs)
-        self._small: dict[_Sizes, bool] = {}
+        self.found: dict[_Sizes, bool] = {}
         self._classes: dict[tuple[int, ...], list[Formulas]] = {}
         self._tried = 0
 
@@ -49,20 +52,16 @@ class Check:
             ShapeError: they are none that the operation takes.
             DeviceMemoryError: the result is more than the network may use.
         """
-        if not self._has_sizes:  # sequences have none
-            if not is_small(self._op, inputs):
-                self._growth.admit(inputs)
-            return
         sizes = tuple([array.shape for array in inputs])
-        small = self._small.get(sizes)
+        small = self.found.get(sizes)
         if small is None:
-            if not self._is_taken(sizes):
+            if self._has_sizes and not self._is_taken(sizes):  # sequences have none
                 self._infer(sizes, [None] * len(sizes))
-                if self._small:
+                if self.found:
                     self._learn(sizes)
-            if len(self._small) >= KEPT:
-                self._small.clear()
-            small = self._small[sizes] = is_small(self._op, inputs)
+            if len(self.found) >= KEPT:
+                self.found.clear()
+            small = self.found[sizes] = is_small(self._op, inputs)
         if not small:
             self._growth.admit(inputs)
 

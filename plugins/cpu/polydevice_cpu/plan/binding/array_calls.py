@@ -78,10 +78,13 @@ def _find(
     results: Sequence[int], compute: Compute, inputs: Sequence[Array], found: dict[int, Array]
 ) -> None:
     for index, result in zip(results, outputs_of(compute(*inputs)), strict=True):
-        # What is passed on as it is lies in the arena, where later steps write.
-        may = result.base is not None or result.dtype.hasobject
-        shared = may and any(np.may_share_memory(result, array) for array in inputs)
-        found[index] = result.copy(order="C") if shared else result
+        # What is passed on as it is lies in the arena, where later steps write; no objects do.
+        if result.base is not None and not result.dtype.hasobject:
+            for array in inputs:
+                if np.may_share_memory(result, array):
+                    result = result.copy(order="C")
+                    break
+        found[index] = result
 
 
 def written(compute: Compute, *arrays: Sequence[Array]) -> None:
