@@ -20,7 +20,7 @@ def node(kind, inputs, outputs, **attributes):
     return helper.make_node(kind, inputs.split(), outputs.split(), **attributes)
 
 
-def branches(then, else_, kind, shape=(), numbers=(3,)):
+def branches(then, else_, kind, shape=(), numbers=(3,), **others):
     """Where x > 0, `then` of x, else `else_`; behind it the sum of both results."""
 
     def body(nodes):
@@ -35,6 +35,8 @@ def branches(then, else_, kind, shape=(), numbers=(3,)):
     ]  # fmt: skip
     stored = {"zero": np.float32(0), "half": np.full(shape, 0.5, np.float32), "no": np.array(False)}
     stored["seven"] = np.full(shape, 7, np.int64)
+    stored["less"] = np.full(shape, -1, np.int64)
+    stored.update(others)
     graph = helper.make_graph(
         nodes, "g", [info("x", F, list(numbers))], [info("y", kind, None), info("c", B, None)],
         [numpy_helper.from_array(v, k) for k, v in stored.items()],
@@ -56,11 +58,26 @@ FEW = {
         [node("Cast", "m", "r", to=WHOLE), node("Add", "r seven", "s")],
         [node("Cast", "c", "s", to=WHOLE), node("Mul", "seven seven", "r")], WHOLE,
     ),
+    "quotients by what is known": (
+        [node("Cast", "m", "t", to=WHOLE), node("Div", "t seven", "r"),
+         node("Mod", "t seven", "s")],
+        [node("Cast", "m", "t", to=WHOLE), node("Mod", "t seven", "r", fmod=1),
+         node("Identity", "t", "s")], WHOLE,
+    ),
+    "numbers divided by what is known": (
+        [node("Div", "m half", "r"), node("Div", "m zero", "s")],
+        [node("Identity", "m", "r"), node("Mod", "m half", "s", fmod=1)], F,
+    ),
 }  # fmt: skip
 OTHERS = {
     "may fail": (
         [node("Cast", "m", "t", to=WHOLE), node("Div", "seven t", "r"),
          node("Mod", "seven t", "s")],
+        [node("Identity", "seven", "r"), node("Identity", "seven", "s")], WHOLE,
+    ),
+    "divided by -1": (
+        [node("Cast", "m", "t", to=WHOLE), node("Div", "t less", "r"),
+         node("Mod", "t less", "s")],
         [node("Identity", "seven", "r"), node("Identity", "seven", "s")], WHOLE,
     ),
     "other sizes": (
@@ -94,6 +111,30 @@ def test_results_are_those_of_the_chosen_branch(core, name):
             assert found.dtype == right.dtype
             np.testing.assert_allclose(found, right, rtol=1e-6)
     assert bool(ifs(executable)) is (name in OTHERS)
+
+
+def test_branches_in_branches(core):
+    """Three ways, of which the second one is chosen within the other branch."""
+    inner = helper.make_node(
+        "If", ["d"], ["r"],
+        then_branch=helper.make_graph([node("Mul", "x x", "p")], "b", [], [info("p", F, None)]),
+        else_branch=helper.make_graph([node("Add", "x m", "q")], "b", [], [info("q", F, None)]),
+    )  # fmt: skip
+    whole = [node("Cast", "m", "t", to=WHOLE), node("Mod", "t seven", "u")]
+    made = branches(
+        [node("Sub", "x m", "r"), node("Identity", "m", "s")],
+        [*whole, node("Greater", "u two", "d"), inner, node("Identity", "m", "s")],
+        F, two=np.int64(2),
+    )  # fmt: skip
+    session = onnxruntime.InferenceSession(made, providers=["CPUExecutionProvider"])
+    executable = load(core, made)
+    assert not ifs(executable)
+    for low in (1, -9, -8.5, -6, -3, 0):
+        x = np.array([low - 2, low, low - 1], np.float32)
+        for found, right in zip(
+            executable.infer({"x": x}).values(), session.run(None, {"x": x}), strict=True
+        ):
+            np.testing.assert_array_equal(found, right)
 
 
 def test_large_values_are_not_computed_twice(core):

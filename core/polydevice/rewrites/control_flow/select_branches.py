@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from polydevice.dtype import ElementType
+from polydevice.dtype import Array, ElementType
 from polydevice.emitter import Emitter
 from polydevice.errors import PolydeviceError
 from polydevice.network import Network
@@ -35,6 +35,10 @@ CANNOT_FAIL: tuple[type[Op], ...] = (
 )  # fmt: skip
 """Whatever numbers they are given, so that the body that is not chosen may be computed."""
 
+QUOTIENTS: tuple[type[Op], ...] = (arithmetic.Divide, arithmetic.Mod, arithmetic.FloorMod)
+"""The same by divisors that are known; those of integers neither 0 nor -1, by which the least
+number has no quotient."""
+
 
 def select_branches(network: Network) -> int:
     """Write such bodies out, the innermost ones first; return how many Ifs there were."""
@@ -57,8 +61,12 @@ def _select(network: Network, replacements: Replacements, node: Node, op: If) ->
     if not all(map(_is_small, (*node.inputs, *node.outputs))):
         return False
     bodies = [body for body in (op.then_body, op.else_body) if isinstance(body, Network)]
-    count = sum(type(each.op) in CANNOT_FAIL for body in bodies for each in body.nodes())
-    if len(bodies) < 2 or count > MOST_NODES or not all(map(_is_simple, bodies)):
+    if len(bodies) < 2 or not all(map(_may_be_simple, bodies)):
+        return False
+    bodies = list(map(_without_branches, bodies))
+    counted = CANNOT_FAIL + QUOTIENTS
+    count = sum(type(each.op) in counted for body in bodies for each in body.nodes())
+    if count > MOST_NODES or not all(map(_is_simple, bodies)):
         return False
     try:
         sides = [
@@ -105,16 +113,46 @@ def _written_out(
     return {output: fed.get(port, port) for output, port in made.items()}
 
 
-def _is_simple(body: Network) -> bool:
-    """Whether all in a body is functions that cannot fail, and constants of few numbers."""
-    allowed = (*CANNOT_FAIL, Constant, Parameter, Result)
+def _may_be_simple(body: Network) -> bool:
+    """Whether all in a body is functions that cannot fail, constants of few numbers, and Ifs."""
+    allowed = (*CANNOT_FAIL, Constant, Parameter, Result, If)
     nodes = body.nodes()
     constants = (node.output for node in nodes if isinstance(node.op, Constant))
     return (
         not body.sinks
-        and all(type(node.op) in allowed for node in nodes)
+        and all(type(node.op) in allowed or _is_quotient(node) for node in nodes)
         and all(map(_is_small, constants))
     )
+
+
+def _is_simple(body: Network) -> bool:
+    """Whether the same is so without Ifs."""
+    return _may_be_simple(body) and not any(isinstance(node.op, If) for node in body.nodes())
+
+
+def _without_branches(body: Network) -> Network:
+    """The body with the Ifs in it written out, as far as they can be."""
+    if _is_simple(body):
+        return body
+    copy = body.clone()
+    select_branches(copy)
+    return copy
+
+
+def _is_quotient(node: Node) -> bool:
+    """Whether a node divides by numbers by which everything can be divided."""
+    if type(node.op) not in QUOTIENTS:
+        return False
+    divisor = node.inputs[1].desc.constant
+    if divisor is None or divisor.dtype.hasobject:
+        return False
+    return divisor.dtype.kind == "f" or (divisor.dtype.kind in "iu" and not _has_none(divisor))
+
+
+def _has_none(divisor: Array) -> bool:
+    """Whether some of these integers have no quotients."""
+    numbers = divisor.reshape(-1).tolist()
+    return 0 in numbers or -1 in numbers
 
 
 def _is_small(port: Port) -> bool:
