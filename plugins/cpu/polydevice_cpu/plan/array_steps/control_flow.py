@@ -28,7 +28,7 @@ from polydevice_cpu.plan.array_steps.start import starts
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.loops.growing import Growing
 from polydevice_cpu.plan.binding.loops.iterations import Taken
-from polydevice_cpu.plan.binding.loops.rounds import Rounds
+from polydevice_cpu.plan.binding.loops.rounds import Rounds, holds
 from polydevice_cpu.plan.compiled import RequestPlans, shapes_of
 from polydevice_cpu.plan.step import Compute, Start
 
@@ -68,7 +68,7 @@ def start_if(op: If) -> Start:
         )
 
         def compute(*inputs: Array) -> list[Array]:
-            plans, sources, results = then_ if inputs[0].all() else else_
+            plans, sources, results = then_ if holds(inputs[0]) else else_
             return plans.infer_new([inputs[k] for k in sources], results)
 
         return compute
@@ -117,6 +117,7 @@ def _iterate(
     if goes_on and end > 0:
         given.update({parameter: part(0) for parameter, part in changing.items()})
         rounds, growing = _bound(op, plans, given)
+    one_by_one = _OneByOne(op, plans, given)
     if growing is not None:
         taken = [(out.result, parts[out.output]) for out in joined]
         iteration, goes_on, results = growing.run(given, min(end, ITERATION_LIMIT), taken)
@@ -130,7 +131,7 @@ def _iterate(
             given.update(values)
             for array in number.values():
                 array.fill(iteration)
-            results = _infer(op, plans, given)
+            results = one_by_one.run()
         else:
             results = rounds.run(iteration, values)
         for out in joined:
@@ -140,7 +141,7 @@ def _iterate(
         if held:  # as much again is needed to join them
             bounds.admit(2 * held, f"{op.type}, after {iteration + 1} iterations,")
         if condition is not None:
-            goes_on = _holds(results[condition])
+            goes_on = holds(results[condition])
         iteration += 1
         if rounds is not None and goes_on:
             kept = [_taken(out, results[out.result], parts[out.output]) for out in joined]
@@ -153,13 +154,23 @@ def _iterate(
     return _collect(op, inputs, given, results, parts)
 
 
-def _infer(op: Iteration, plans: RequestPlans, given: dict[int, Array]) -> Sequence[Array]:
-    """Run an iteration that need not be like the last one; carried values go into `given`."""
-    current_bounds().check()
-    results = plans.infer([given[k] for k in sorted(given)])
-    for edge in op.back_edges:
-        given[edge.parameter] = results[edge.result]
-    return results
+class _OneByOne:
+    """Iterations that need not be like the last one; carried values go into `given`."""
+
+    def __init__(self, op: Iteration, plans: RequestPlans, given: dict[int, Array]) -> None:
+        self._infer, self._given = plans.infer, given
+        self._order = sorted(given)
+        self._carried = [(edge.parameter, edge.result) for edge in op.back_edges]
+        self._check = current_bounds().check
+
+    def run(self) -> Sequence[Array]:
+        """Run one."""
+        self._check()
+        given = self._given
+        results = self._infer([given[parameter] for parameter in self._order])
+        for parameter, result in self._carried:
+            given[parameter] = results[result]
+        return results
 
 
 def _changing(
@@ -221,7 +232,7 @@ class _Bounds:
     def __call__(self, inputs: Sequence[Array]) -> tuple[int | None, bool]:
         if isinstance(self._op, Loop):
             trips = int(np.asarray(inputs[0]).reshape(-1)[0])
-            return (None if trips < 0 else trips), _holds(inputs[1])
+            return (None if trips < 0 else trips), holds(inputs[1])
         sizes = tuple([np.shape(value) for value in inputs])
         if sizes not in self._known:
             if len(self._known) >= KEPT:
@@ -235,11 +246,6 @@ def _taken(out: BodyOutput, result: Array, parts: list[Array]) -> Taken:
     assert out.slicing is not None
     axis = normalize_axis(out.slicing.axis, result.ndim)
     return Taken(out.result, parts, axis, backwards=out.slicing.stride < 0)
-
-
-def _holds(condition: Array) -> bool:
-    """Whether a condition is true, in all its elements if it has more than one."""
-    return bool(condition.item() if condition.size == 1 else condition.all())
 
 
 def _number(op: Iteration) -> dict[int, Array]:

@@ -155,7 +155,10 @@ class BoundPlan:
             openmp.keep_apart(self._most_threads)
         before = self._get_threads()
         if before == self._first_threads and not self._changes_threads:
-            self._run()
+            if self._is_compiled:
+                self._run_all(current_bounds().check)
+            else:
+                self._run_first()
             return
         self._set_threads(self._first_threads)
         try:

@@ -26,49 +26,53 @@ class Places:
     Bodies and what follows sizes that only data tells get other arrays every time.
     """
 
-    __slots__ = ("_inputs", "_outputs")
+    __slots__ = ("_copied", "_kept", "_made", "_nothing", "_pointed")
 
     def __init__(self, bound: BoundPlan, inputs: Sequence[Array]) -> None:
         """Point a bound plan to memory for what is small of inputs like these, and its outputs."""
         plan = bound.plan
-        self._inputs = [
-            (index, _place(array.shape, array.dtype))
-            for index, array in enumerate(inputs)
-            if index in plan.read
-        ]
-        self._outputs = [(index, _place(*plan.results[index])) for index in plan.whole_outputs]
+        self._copied: list[tuple[int, Array]] = []
+        self._pointed: list[int] = []
+        for index, array in enumerate(inputs):
+            place = _place(array.shape, array.dtype) if index in plan.read else None
+            if place is not None:
+                self._copied.append((index, place))
+            elif index in plan.read:
+                self._pointed.append(index)
+        self._kept: list[tuple[int, Array]] = []
+        self._made: list[int] = []
+        for index in plan.whole_outputs:
+            place = _place(*plan.results[index])
+            if place is None:
+                self._made.append(index)
+            else:
+                self._kept.append((index, place))
+        self._nothing = [_NOTHING] * len(plan.results)
         self.point(bound)
 
     def point(self, bound: BoundPlan) -> None:
         """Point the bound plan to this memory."""
-        for index, place in self._inputs:
-            if place is not None:
-                bound.set_input(index, place)
-        for index, place in self._outputs:
-            if place is not None:
-                bound.set_output(index, place)
+        for index, place in self._copied:
+            bound.set_input(index, place)
+        for index, place in self._kept:
+            bound.set_output(index, place)
         bound.lacks_arrays = False
 
     def run(self, bound: BoundPlan, inputs: Sequence[Array]) -> list[Array]:
         """Run the bound plan on these values; the outputs are new arrays."""
-        for index, place in self._inputs:
+        for index, place in self._copied:
+            place[...] = inputs[index]
+        for index in self._pointed:
             array = inputs[index]
-            if place is not None:
-                place[...] = array
-            else:
-                contiguous = array if array.flags.c_contiguous else array.copy(order="C")
-                bound.set_input(index, contiguous)
-        results = bound.plan.results
-        outputs: list[Array] = [_NOTHING] * len(results)
-        for index, place in self._outputs:
-            if place is None:
-                shape, dtype = results[index]
-                outputs[index] = array = np.empty(shape, dtype)
-                bound.set_output(index, array)
+            bound.set_input(index, array if array.flags.c_contiguous else array.copy(order="C"))
+        outputs = self._nothing[:]
+        for index in self._made:
+            shape, dtype = bound.plan.results[index]
+            outputs[index] = array = np.empty(shape, dtype)
+            bound.set_output(index, array)
         bound.run()
-        for index, place in self._outputs:
-            if place is not None:
-                outputs[index] = place.copy()
+        for index, place in self._kept:
+            outputs[index] = place.copy()
         for index, array in bound.tail_outputs.items():
             outputs[index] = array
         return outputs

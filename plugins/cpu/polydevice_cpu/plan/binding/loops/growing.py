@@ -28,6 +28,7 @@ from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.plan.binding.bound import BoundPlan
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.loops.iterations import CALLS, Iterations, numbers_of, record_of
+from polydevice_cpu.plan.binding.loops.rounds import holds
 from polydevice_cpu.plan.binding.stretches import Call
 from polydevice_cpu.plan.binding.workspace import Workspace
 
@@ -276,7 +277,7 @@ class Growing:
                 number.fill(iteration)
             link.bound.run()
             iteration += 1
-            if condition is not None and not link.result(condition).all():
+            if condition is not None and not holds(link.result(condition)):
                 return iteration, False
         return until, True
 

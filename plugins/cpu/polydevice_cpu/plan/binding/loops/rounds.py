@@ -158,7 +158,7 @@ class Rounds:
             if each_bytes and iteration >= admitted:
                 admitted = iteration + max(ADMITTED_BYTES // each_bytes, 1)
                 admit(2 * iteration * each_bytes, f"a loop, after {iteration} iterations,")
-            if flags is not None and not flags[which].all():
+            if flags is not None and not holds(flags[which]):
                 return iteration, False
         return iteration, True
 
@@ -187,6 +187,11 @@ class Rounds:
     def results(self, iteration: int) -> Sequence[Array]:
         """Return the results of an iteration, until the next but one."""
         return self._results[iteration & 1]
+
+
+def holds(condition: Array) -> bool:
+    """Whether a condition is true, in all its elements if it has more than one."""
+    return bool(condition.item() if condition.size == 1 else condition.all())
 
 
 def _copies(plan: Plan, carried: Mapping[int, int]) -> frozenset[int]:
