@@ -16,6 +16,7 @@ from polydevice.ops.quantize_linear import QuantizeLinear
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.rewrites.control_flow.collect_parts import collect_parts
 from polydevice.rewrites.control_flow.select_branches import select_branches
+from polydevice.rewrites.control_flow.settle_lists import settle_lists
 from polydevice.rewrites.control_flow.settle_loops import settle_loops
 from polydevice.rewrites.control_flow.unroll_loops import unroll_loops
 from polydevice.rewrites.decomposition import decompose, decompositions
@@ -36,6 +37,11 @@ __all__ = [
     "ORDER", "Declined", "Decomposition", "Rule", "Unroll", "When", "Wishes", "always",
     "decompositions", "never", "nothing", "rewrite", "rules",
 ]  # fmt: skip
+
+
+def _settle_lists(network: Network, wishes: Wishes) -> int:
+    del wishes  # all devices gain
+    return settle_lists(network)
 
 
 def _unroll(network: Network, wishes: Wishes) -> int:
@@ -94,7 +100,8 @@ Stage = Callable[[Network, Wishes], int]
 """Changes a network in place and returns how many changes it made."""
 
 ORDER: tuple[tuple[str, Stage], ...] = (
-    ("unroll loops", _unroll),  # first: what is in them is a layer like any other from then on
+    ("settle lists", _settle_lists),  # first: how many tensors they have may be how often loops run
+    ("unroll loops", _unroll),  # what is in them is a layer like any other from then on
     ("hold integers", _hold),  # before folding, which would make floats of quantised weights
     ("prepare", _prepare),  # the device's own operations take the place of the model's
     ("fold constants", _fold),  # rules ask for numbers that shapes tell, and for weights

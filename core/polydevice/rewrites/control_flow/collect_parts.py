@@ -82,8 +82,14 @@ def _collect(network: Network, node: Node, edge: BackEdge) -> bool:
     return True
 
 
-def _collect_list(network: Network, node: Node, edge: BackEdge) -> bool:
-    """Change a loop that inserts parts into a list which is joined behind it."""
+def joins_of_list(network: Network, node: Node, edge: BackEdge) -> list[Node]:
+    """Return what joins a list behind a loop that inserts parts; none where it does more with it.
+
+    Args:
+        network: the loop's.
+        node: the loop.
+        edge: of the list.
+    """
     op = node.op
     assert isinstance(op, Iteration)
     body = op.body
@@ -91,17 +97,31 @@ def _collect_list(network: Network, node: Node, edge: BackEdge) -> bool:
     ties = [tie for tie in op.body_outputs if tie.result == edge.result]
     first = [tie for tie in op.body_inputs if tie.parameter == edge.parameter]
     if len(ties) != 1 or len(first) != 1 or not _is_inserted(body, edge):
-        return False
+        return []
     begun = node.inputs[first[0].input].node
     if not isinstance(begun.op, (SequenceEmpty, SequenceConstruct)):
-        return False
-    places = sorted(tie.output for tie in op.body_outputs)
-    output = node.outputs[places.index(ties[0].output)]
+        return []
+    output = node.outputs[sorted(tie.output for tie in op.body_outputs).index(ties[0].output)]
     readers = [reader for reader, _ in network.consumers().get(output, [])]
     joins = {reader.op for reader in readers if isinstance(reader.op, ConcatFromSequence)}
-    if len(joins) != 1 or not all(isinstance(each.op, ConcatFromSequence) for each in readers):
+    is_joined = all(isinstance(each.op, ConcatFromSequence) for each in readers)
+    return readers if len(joins) == 1 and is_joined else []
+
+
+def _collect_list(network: Network, node: Node, edge: BackEdge) -> bool:
+    """Change a loop that inserts parts into a list which is joined behind it."""
+    op, readers = node.op, joins_of_list(network, node, edge)
+    if not readers:
         return False
-    (join,) = joins
+    assert isinstance(op, Iteration)
+    body = op.body
+    assert isinstance(body, Network)
+    ties = [tie for tie in op.body_outputs if tie.result == edge.result]
+    first = [tie for tie in op.body_inputs if tie.parameter == edge.parameter]
+    begun = node.inputs[first[0].input].node
+    places = sorted(tie.output for tie in op.body_outputs)
+    output = node.outputs[places.index(ties[0].output)]
+    join = readers[0].operation(ConcatFromSequence)
     changed = body.clone()
     part = changed.results[edge.result].inputs[0].node.inputs[1]
     shape = _known_shape(changed, part, node)

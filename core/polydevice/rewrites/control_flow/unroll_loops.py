@@ -6,6 +6,8 @@ host between iterations.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from polydevice.dtype import Array
@@ -23,21 +25,31 @@ NODE_LIMIT = 4096
 """Loops that would become more nodes than this stay loops: compiling takes time per node."""
 
 
-def unroll_loops(network: Network, *, all_counts: bool) -> bool:
+def unroll_loops(
+    network: Network,
+    *,
+    all_counts: bool,
+    most_nodes: int | None = None,
+    where: Callable[[Node], bool] | None = None,
+) -> bool:
     """Unroll loops, also those inside others; return whether there were any.
 
     Args:
         network: changed in place; its outputs keep their names.
         all_counts: whether loops of more than one iteration are unrolled too.
+        most_nodes: that they may become; None for `NODE_LIMIT`.
+        where: which loops; None for all.
     """
     names = [name for name, _ in network.output_ports()]
     unrolled = False
-    budget = NODE_LIMIT
+    budget = NODE_LIMIT if most_nodes is None else most_nodes
     while True:
         unrolled = inline_branches(network) or unrolled
         for node in network.nodes():
             body = getattr(node.op, "body", None)
             if not isinstance(node.op, Iteration) or not isinstance(body, Network):
+                continue
+            if where is not None and not where(node):
                 continue
             count = _most_iterations(node)
             if count is None or count < 1 or (count > 1 and not all_counts) or body.sinks:

@@ -15,6 +15,8 @@ import numpy as np
 from polydevice.bounds import current_bounds
 from polydevice.dtype import Array
 from polydevice.errors import PolydeviceError
+from polydevice.ops.concat import Concat
+from polydevice.ops.containers import SequenceConstruct
 from polydevice.ops.control_flow import If, Iteration
 from polydevice.ops.op import Op
 from polydevice.shape import bounds
@@ -23,6 +25,9 @@ from polydevice.tensor import TensorDesc, desc_of
 SMALL_ELEMENTS = 1 << 23
 """Results of other operations have at most the product of their inputs' elements, mostly far fewer;
 up to this product nothing is asked, since describing a node takes 20 to 80 µs."""
+
+JOINING = Concat, SequenceConstruct
+"""Operations whose results have the sum of their inputs' elements, not the product."""
 
 SHORT_ELEMENTS = 16
 """Inputs up to this length may say how large a result is: limits of a range, a shape, repeats."""
@@ -46,11 +51,10 @@ def is_small(op: Op, inputs: Sequence[Array]) -> bool:
         return True
     if op.sized_by_values:
         return False
-    elements = 1
-    for array in inputs:
-        if array.size > 1 and not array.dtype.hasobject:
-            elements *= array.size
-    return elements <= SMALL_ELEMENTS
+    sizes = [array.size for array in inputs if not array.dtype.hasobject]
+    if isinstance(op, JOINING):
+        return sum(sizes) <= SMALL_ELEMENTS
+    return math.prod(size or 1 for size in sizes) <= SMALL_ELEMENTS
 
 
 class Growth:
