@@ -275,7 +275,7 @@ def test_the_best_of_what_ascends_are_sorted():
     assert best.ranked(x, 150, descending=True) is None
     assert best.ranked(x, 150, descending=False)[0].tolist() == list(range(150))
     assert best.ranked(np.full((1, 9), np.nan, F), 2, descending=False) is None
-    assert best.ranked(x[:, :100], 50, descending=True) is None
+    assert best.ranked(x[:, :300], 150, descending=True) is None
     assert best.ranked(x, 0, descending=True) is None
 
 

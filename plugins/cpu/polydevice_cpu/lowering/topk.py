@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -70,7 +71,7 @@ def _find_few(builder: PlanBuilder, node: Node, count: int) -> bool:
     is_plain = source.dtype == np.float32 and index.element_type is ElementType.i64
     if not is_last or not is_plain or op.sort is TopKSort.INDEX or not has_avx512():
         return False
-    if not keeps_few(count, source.shape[-1]):
+    if not keeps_few(math.prod(source.shape[:-1]), count, source.shape[-1]):
         return False
     shape = (*source.shape[:-1], count)
     results = [
@@ -94,9 +95,9 @@ def _start_few(op: TopK, _: Context) -> Compute:
 
     def prepare(values: Sequence[Value]) -> Code | None:
         shape, count = values[0].shape, values[1].shape[-1]
-        if not keeps_few(count, shape[-1]):
-            return None
         rows = values[0].elements // shape[-1]
+        if not keeps_few(rows, count, shape[-1]):
+            return None
         is_largest = op.mode is TopKMode.MAX
         found, kept = prepared_few(rows, shape[-1], count, descending=is_largest)
         taken = taking((rows, shape[-1]), 1, count, (4, 8))

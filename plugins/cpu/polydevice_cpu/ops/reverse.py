@@ -31,6 +31,10 @@ def reverse_sequence(op: ReverseSequence, x: Array, lengths: Array) -> Array:
         )
     position = np.arange(size)
     index = np.where(position < length[:, None], length[:, None] - 1 - position, position)
+    if batch + axis == 1 and x.size:  # whole rows: 480 of 50 in 10 us, as elements in 75
+        each = np.arange(len(length))
+        rows = each[:, None] * size + index if batch == 0 else index.T * len(length) + each
+        return np.asarray(x.reshape(rows.size, -1).take(rows.reshape(-1), 0).reshape(x.shape))
     shape = [1] * x.ndim
     shape[batch], shape[axis] = index.shape
     if axis < batch:
