@@ -10,9 +10,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from polydevice.errors import BlobError, DeviceMemoryError
+from polydevice.ops.topk import TopK, TopKMode, TopKSort
+from polydevice_cpu.implement import run
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.compiled import CompiledNetwork
+from polydevice_cpu.plan.tails.tail import MAKING
 from tests.cpu.loading import at_once, load
 
 F, WHOLE, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -365,3 +368,84 @@ def test_closing_waits_for_a_part_whose_plan_is_being_replaced(core, monkeypatch
     executable.close()
     assert may_end.is_set()
     assert not [t for t in threading.enumerate() if t.name == "polydevice-cpu-settling"]
+
+
+@pytest.mark.parametrize("width", [3, 9000])
+@pytest.mark.parametrize("limit", [None, 1 << 30])
+def test_what_is_handed_out_is_nobody_elses(core, rng, width, limit):
+    """Whoever changes it changes no other output, no input, and nothing that comes later."""
+    nodes = [
+        node("NonZero", "mask", "found"),
+        node("Squeeze", "found first", "places"),
+        node("Gather", "x places", "rows", axis=0),
+        node("Identity", "rows", "same"),
+        node("Gather", "x places", "again", axis=0),
+        node("Unsqueeze", "again first", "wider"),
+        node("Concat", "rows x", "joined", axis=0),
+        node("Relu", "joined", "cut"),
+        node("Add", "rows zero", "sum"),
+        node("Transpose", "sum", "turned"),
+    ]
+    names = ["rows", "same", "again", "wider", "joined", "cut", "sum", "turned", "places"]
+    made = model(
+        nodes,
+        [info("x", F, ["n", width]), info("mask", B, ["n"])],
+        [info(name, WHOLE if name == "places" else F) for name in names],
+        first=np.int64([0]), zero=np.zeros(width, np.float32),
+    )  # fmt: skip
+    session = onnxruntime.InferenceSession(made, providers=["CPUExecutionProvider"])
+    options = {} if limit is None else {"MEMORY_LIMIT": limit}
+    request = load(core, made, **options).create_infer_request()
+    kept = []
+    for _ in range(6):
+        inputs = given(rng, 7, width)
+        wanted = session.run(None, inputs)
+        found = request.infer(inputs)
+        for name, right in zip(names, wanted, strict=True):
+            np.testing.assert_array_equal(found[name], right)
+        copies = {name: array.copy() for name, array in inputs.items()}
+        for array, right in kept:
+            np.testing.assert_array_equal(array, right)
+        for number, name in enumerate(names):
+            found[name][...] = number + 100
+            for other in names[number + 1 :]:
+                assert not np.may_share_memory(found[name], found[other])
+        for name, array in inputs.items():
+            np.testing.assert_array_equal(array, copies[name])
+        kept += [(found[name], found[name].copy()) for name in names]
+
+
+TOP = TopK(axis=1, mode=TopKMode.MAX, sort=TopKSort.VALUE)
+
+
+def test_results_of_operations_are_arrays_of_their_own(rng):
+    """Of those of which tails hand out what is computed; also where sizes are 1, or 0."""
+    known = {
+        "Add": (2, {}), "Multiply": (2, {}), "Subtract": (2, {}), "Relu": (1, {}),
+        "Sigmoid": (1, {}), "SoftMax": (1, {"axis": 0}), "Concat": (1, {"axis": 0}),
+    }  # fmt: skip
+    index, axis = np.int64([[0]]), np.array(0)
+    for shape in ((1, 1), (4, 3), (0, 3)):
+        x = rng.normal(size=shape).astype(np.float32)
+        for op in MAKING:
+            name = op.__name__
+            if name in known:
+                count, attributes = known[name]
+                given_ = [x] * count
+                made = run(op(**attributes), given_)
+            elif name == "TopK":
+                given_, made = [x], run(TOP, [x, np.array(1)])
+            elif name in ("Gather", "GatherND") and shape[0]:
+                given_ = [x, index[0]]
+                made = run(op(), [*given_, axis] if name == "Gather" else given_)
+            elif name == "ScatterElementsUpdate" and shape[0]:
+                given_ = [x, index, x[:1, :1]]
+                made = run(op(), [*given_, axis])
+            elif name == "ScatterNDUpdate" and shape[0]:
+                given_ = [x, index, x[:1]]
+                made = run(op(), given_)
+            else:
+                assert name in ("If", "NonMaxSuppression") or not shape[0]
+                continue
+            for array in made:
+                assert not any(np.may_share_memory(array, each) for each in given_)

@@ -113,7 +113,7 @@ class CompiledNetwork:
         self.templates = Templates[Plan](shapes, patience=PATIENCE)
         self._settling = Settling() if settling is None else settling
         are_open = not all(shape is not None and shape.is_static for shape in shapes)
-        self._tails = Tails(self._part, are_shared=are_open)
+        self._tails = Tails(self._part, are_shared=are_open, is_limited=memory.is_set)
 
     @property
     def network(self) -> Network:

@@ -19,7 +19,16 @@ from polydevice.bounds import current_bounds
 from polydevice.dtype import Array
 from polydevice.network import Network
 from polydevice.node import Node, Port
+from polydevice.ops.activation import Relu, Sigmoid
+from polydevice.ops.arithmetic import Add, Multiply, Subtract
+from polydevice.ops.concat import Concat
 from polydevice.ops.control_flow import If
+from polydevice.ops.gather import Gather, GatherND
+from polydevice.ops.nms import NonMaxSuppression
+from polydevice.ops.op import Op
+from polydevice.ops.scatter import ScatterElementsUpdate, ScatterNDUpdate
+from polydevice.ops.softmax import SoftMax
+from polydevice.ops.topk import TopK
 from polydevice_cpu.plan.array_steps.checking import Check
 from polydevice_cpu.plan.array_steps.growth import COUNTED_BYTES, counted
 from polydevice_cpu.plan.array_steps.start import starter
@@ -35,6 +44,15 @@ if TYPE_CHECKING:
     from polydevice_cpu.plan.compiled import CompiledNetwork
 
 
+Making = tuple[type[Op], ...]
+"""Operations of which results are handed out as they are."""
+
+MAKING: Making = (
+    *(If, Add, Concat, Gather, GatherND, Multiply, NonMaxSuppression, Relu, ScatterElementsUpdate),
+    *(ScatterNDUpdate, Sigmoid, SoftMax, Subtract, TopK),
+)
+"""Operations whose results are arrays of their own, however they are computed."""
+
 Begin = Callable[[Context, Workspace], Compute]
 """Makes the function of a part for one request, with memory that its parts share."""
 
@@ -46,14 +64,17 @@ Compile = Callable[[Network, int], "CompiledNetwork"]
 class Tails:
     """The tails of a network, by what they consist of; for one thread at a time."""
 
-    def __init__(self, compile_: Compile, *, are_shared: bool) -> None:
+    def __init__(self, compile_: Compile, *, are_shared: bool, is_limited: bool) -> None:
         """Begin with none.
 
         Args:
             compile_: compiles parts.
             are_shared: whether one may serve plans for other sizes.
+            is_limited: whether somebody limits the memory, of which what is handed out as it is
+                counts as the network's as long as somebody has it: bodies alone do that then.
         """
         self._compile, self._are_shared = compile_, are_shared
+        self._making = (If,) if is_limited else MAKING
         self._made: dict[Hashable, Tail | None] = {}
 
     def step(self, builder: PlanBuilder, nodes: list[Node], network: Network | None) -> TailStep:
@@ -69,14 +90,16 @@ class Tails:
             tail = self._shared(builder, nodes, opened) if opened.is_alike else None
             if tail is not None and tail.suits(opened):
                 return tail.step(builder, opened)
-        return Tail.of_sizes(builder, nodes, self._compile).step(builder, None)
+        return Tail.of_sizes(builder, nodes, self._compile, self._making).step(builder, None)
 
     def _shared(self, builder: PlanBuilder, nodes: list[Node], opened: Opened) -> Tail | None:
         # Which nodes, and what of their inputs sizes tell: all else comes with the arrays.
         key = tuple((opened.number(node), opened.told(node)) for node in nodes)
         if key not in self._made:
             try:
-                self._made[key] = Tail.of_all_sizes(builder, nodes, self._compile, opened)
+                self._made[key] = Tail.of_all_sizes(
+                    builder, nodes, self._compile, self._making, opened
+                )
             except NotSharedError:
                 self._made[key] = None
         return self._made[key]
@@ -140,9 +163,11 @@ class Tail:
         )
 
     @classmethod
-    def of_sizes(cls, builder: PlanBuilder, nodes: list[Node], compile_: Compile) -> Tail:
+    def of_sizes(
+        cls, builder: PlanBuilder, nodes: list[Node], compile_: Compile, making: Making
+    ) -> Tail:
         """Return the tail of the builder's network, for its sizes."""
-        results, new = _results(builder, nodes)
+        results, new = _results(builder, nodes, making)
         wanted = [builder.network.results[number].inputs[0] for number in results]
         late = {port for node in nodes for port in node.outputs}
         boundary = _read_from_outside(nodes, late, wanted)
@@ -162,14 +187,19 @@ class Tail:
 
     @classmethod
     def of_all_sizes(
-        cls, builder: PlanBuilder, nodes: list[Node], compile_: Compile, opened: Opened
+        cls,
+        builder: PlanBuilder,
+        nodes: list[Node],
+        compile_: Compile,
+        making: Making,
+        opened: Opened,
     ) -> Tail:
         """Return the tail of the network of open sizes.
 
         Raises:
             NotSharedError: something is for the builder's sizes alone.
         """
-        results, new = _results(builder, nodes)
+        results, new = _results(builder, nodes, making)
         parts = _joined(segments(nodes, {port for node in nodes for port in node.outputs}))
         planned = sum(map(_may_be_planned, parts))
         for part in parts:  # cut by what sizes are known
@@ -200,7 +230,9 @@ class Tail:
         return cls(start, boundary, _shapes(parts, asked), results, new, layers, is_shared=True)
 
 
-def _results(builder: PlanBuilder, nodes: Sequence[Node]) -> tuple[list[int], frozenset[int]]:
+def _results(
+    builder: PlanBuilder, nodes: Sequence[Node], making: Making
+) -> tuple[list[int], frozenset[int]]:
     """Numbers of the results that a tail computes, and of those that nobody else has."""
     results = [
         (number, result.inputs[0])
@@ -208,7 +240,7 @@ def _results(builder: PlanBuilder, nodes: Sequence[Node]) -> tuple[list[int], fr
         if builder.is_late(result.inputs[0])
     ]
     wanted = [port for _, port in results]
-    made = {port for node in nodes if isinstance(node.op, If) for port in node.outputs}
+    made = {port for node in nodes if isinstance(node.op, making) for port in node.outputs}
     made -= {port for node in nodes for port in node.inputs}
     new = frozenset(n for n, port in results if port in made and wanted.count(port) == 1)
     return [number for number, _ in results], new
