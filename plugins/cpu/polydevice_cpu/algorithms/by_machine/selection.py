@@ -18,7 +18,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
-from polydevice_cpu.algorithms.by_machine.greedy import LIMIT, judging, keeping, keeps
+from polydevice_cpu.algorithms.by_machine.greedy import ALL, judging, keeping, keeps
 from polydevice_cpu.algorithms.by_machine.instructions import (
     ADD,
     LOAD,
@@ -61,8 +61,9 @@ then it tells how many stayed. Behind that is what both functions are told that 
 SPARED = 1 << 16
 """Squares of what is ranked that take less time than NumPy's calls."""
 
-LEAST_PART = 4
-"""So few times what may stay are ranked at least: of fewer there is hardly enough."""
+FEW, MANY = 48, 1 << 12
+"""So many are ranked at first where all rows together would have more than `MANY`, as each takes
+time: of 90 rows of 1,917, of which few have any, the whole takes 50 us, and 65."""
 
 _SLOTS = 17
 _KEEPS = _SLOTS + TOLD_BYTES // 8
@@ -253,25 +254,31 @@ def select(
 
 
 def _counts(shape: tuple[int, ...], limit: int) -> Iterator[int]:
-    """How many are to be ranked of each row, at first and then; those that others rank are not."""
+    """How many are to be ranked of each row, at first and then.
+
+    Scores are above the limit of few boxes, mostly: of others too few are ranked at first.
+    """
     images, classes, number = shape
     rows = images * classes
-    fewest = min(2 * limit, number)
-    if not _may(rows, number, fewest, limit):
+    wanted = min(2 * limit, number)
+    is_whole = _may(rows, number, wanted, limit)
+    if not is_whole:
         square = max(SQUARE * number, SPARED // rows)
-        count = min(math.isqrt(square), math.isqrt(LIMIT // rows))
-        if count * LEAST_PART >= fewest and _may(rows, number, count, limit):
-            yield count  # enough, if no more are above the limit
-        return
-    yield fewest
-    count = min(8 * limit, number)
-    if count > fewest and _may(rows, number, count, limit):
-        yield count
+        wanted = min(math.isqrt(square), math.isqrt(ALL // rows))
+        if not wanted or not _may(rows, number, wanted, limit):
+            return
+    if wanted > FEW and rows * wanted > MANY:
+        yield FEW
+    yield wanted
+    more = min(8 * limit, number)
+    if is_whole and more > wanted and _may(rows, number, more, limit):
+        yield more
 
 
 def _may(rows: int, number: int, count: int, limit: int) -> bool:
     """Whether there is code that selects by so many of each row, and takes less time."""
-    return ranks(rows, number, count, SPARED) and keeps(rows * count * min(limit, count))
+    pairs = count * min(limit, count)
+    return ranks(rows, number, count, SPARED) and keeps(pairs, rows * pairs)
 
 
 @lru_cache(maxsize=64)

@@ -7,27 +7,48 @@ vectors makes any number of bytes of a few.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from polydevice.bounds import current_bounds
 from polydevice.dtype import Array
-from polydevice.errors import PolydeviceError
+from polydevice.errors import DeviceMemoryError, PolydeviceError
 from polydevice.ops.concat import Concat
 from polydevice.ops.containers import SequenceConstruct
 from polydevice.ops.control_flow import If, Iteration
+from polydevice.ops.gather import Gather, GatherElements, GatherND
+from polydevice.ops.nms import NonMaxSuppression
 from polydevice.ops.op import Op
+from polydevice.ops.pointwise import BinaryPointwise
+from polydevice.ops.reduce import Reduction
+from polydevice.ops.reshape import Reshape, Squeeze, Unsqueeze
+from polydevice.ops.reverse import ReverseSequence
+from polydevice.ops.scatter import ScatterElementsUpdate, ScatterNDUpdate, ScatterUpdate
+from polydevice.ops.search import Unique
+from polydevice.ops.select import Select
+from polydevice.ops.slice import Slice, StridedSlice
+from polydevice.ops.split import Split, VariadicSplit
+from polydevice.ops.topk import TopK
+from polydevice.ops.transpose import Transpose
 from polydevice.shape import bounds
 from polydevice.tensor import TensorDesc, desc_of
 
 SMALL_ELEMENTS = 1 << 23
 """Results of other operations have at most the product of their inputs' elements, mostly far fewer;
-up to this product nothing is asked, since describing a node takes 20 to 80 µs."""
+up to this product, or what else is known of them, nothing is asked, since describing a node takes
+20 to 80 µs."""
 
 JOINING = Concat, SequenceConstruct
 """Operations whose results have the sum of their inputs' elements, not the product."""
+
+NO_LARGER: tuple[type[Op], ...] = (
+    *(GatherElements, Reduction, Reshape, ReverseSequence, ScatterElementsUpdate),
+    *(ScatterNDUpdate, ScatterUpdate, Slice, Split, Squeeze, StridedSlice, TopK, Transpose),
+    *(Unique, Unsqueeze, VariadicSplit),
+)
+"""Operations of which each result has no more elements than the largest input."""
 
 SHORT_ELEMENTS = 16
 """Inputs up to this length may say how large a result is: limits of a range, a shape, repeats."""
@@ -52,23 +73,49 @@ def is_small(op: Op, inputs: Sequence[Array]) -> bool:
     if op.sized_by_values:
         return False
     sizes = [array.size for array in inputs if not array.dtype.hasobject]
+    if math.prod(size or 1 for size in sizes) <= SMALL_ELEMENTS:
+        return True
+    return _most_elements(op, inputs, sizes) <= SMALL_ELEMENTS
+
+
+def _most_elements(op: Op, inputs: Sequence[Array], sizes: Sequence[int]) -> int:
+    """How many elements a result has at most, whatever the inputs' values are."""
     if isinstance(op, JOINING):
-        return sum(sizes) <= SMALL_ELEMENTS
-    return math.prod(size or 1 for size in sizes) <= SMALL_ELEMENTS
+        return sum(sizes)
+    if isinstance(op, NO_LARGER):
+        return max(sizes)
+    if isinstance(op, NonMaxSuppression):  # image, class and box
+        return 3 * int(inputs[1].size)
+    if isinstance(op, (BinaryPointwise, Select)):
+        rank = max(array.ndim for array in inputs)
+        shapes = [(1,) * (rank - array.ndim) + array.shape for array in inputs]
+        return _count(map(max, zip(*shapes, strict=True)))
+    if isinstance(op, Gather) and inputs[0].ndim:
+        shortest: int = max(min(inputs[0].shape), 1)
+        return inputs[1].size * (inputs[0].size // shortest)
+    if isinstance(op, GatherND) and inputs[1].shape[-1]:
+        coordinates: int = inputs[1].shape[-1]
+        each = _count(inputs[0].shape[op.batch_dims + coordinates :])
+        return inputs[1].size // coordinates * each
+    return _count(size or 1 for size in sizes)
+
+
+def _count(sizes: Iterable[int]) -> int:
+    return math.prod(sizes)
 
 
 class Growth:
     """What an operation makes of arrays that do not bound it by their sizes.
 
-    To infer takes 20 to 80 µs, so what was found small is kept: by the sizes of all inputs and the
-    values of short ones, where these alone decide.
+    To infer takes 20 to 80 µs, so what was found is kept: by the sizes of all inputs and the values
+    of short ones, where these alone decide.
     """
 
-    __slots__ = ("_op", "_small")
+    __slots__ = ("_most", "_op")
 
     def __init__(self, op: Op) -> None:
         self._op = op
-        self._small: set[tuple[tuple[int, ...] | bytes, ...]] = set()
+        self._most: dict[tuple[tuple[int, ...] | bytes, ...], int | None] = {}
 
     def admit(self, inputs: Sequence[Array]) -> None:
         """Return if the operation's result may be allocated.
@@ -80,22 +127,25 @@ class Growth:
         for array in inputs:
             is_short = array.size <= SHORT_ELEMENTS and not array.dtype.hasobject
             key += (array.shape, array.tobytes() if is_short else b"")
-        if key in self._small:
+        if key not in self._most:
+            if len(self._most) >= KEPT:
+                self._most.clear()
+            self._most[key] = self._found(inputs)
+        most = self._most[key]
+        if most is not None and (most <= SMALL_BYTES or _fits(most)):
             return
+        descs = self._infer([desc_of(array) for array in inputs])
+        size = sum(desc.span_bytes or 0 for desc in descs if desc.is_static)
+        current_bounds().admit(size, self._op.type)
+
+    def _found(self, inputs: Sequence[Array]) -> int | None:
+        """What a result takes at most, by the values of short inputs; None where nobody knows."""
         described = [
             desc if array.size <= SHORT_ELEMENTS else desc.without_value()
             for array in inputs
             for desc in (desc_of(array),)
         ]
-        most = _most_bytes(self._infer(described))
-        if most is not None and most <= SMALL_BYTES:
-            if len(self._small) >= KEPT:
-                self._small.clear()
-            self._small.add(key)
-            return
-        descs = self._infer([desc_of(array) for array in inputs])
-        size = sum(desc.span_bytes or 0 for desc in descs if desc.is_static)
-        current_bounds().admit(size, self._op.type)
+        return _most_bytes(self._infer(described))
 
     def _infer(self, described: list[TensorDesc]) -> list[TensorDesc]:
         """Describe the results; none of them where something is wrong: computing it says so."""
@@ -103,6 +153,15 @@ class Growth:
             return self._op.infer(described)
         except PolydeviceError:
             return []
+
+
+def _fits(size_bytes: int) -> bool:
+    """Whether so much may be allocated."""
+    try:
+        current_bounds().admit(size_bytes, "")
+    except DeviceMemoryError:
+        return False
+    return True
 
 
 def _most_bytes(descs: list[TensorDesc]) -> int | None:
