@@ -102,6 +102,28 @@ def test_division_by_minus_one(device, kind):
     check(OpCase(ops.FloorMod(), [a, b], [np.array([0, 0, 0, 1, -1, 0], kind)]), device)
 
 
+@pytest.mark.parametrize("kind", [np.int8, np.int16, np.int32, np.int64])
+@pytest.mark.parametrize("repeated", [1, 50])
+def test_integer_quotients_of_extremes(kind, repeated):
+    """Towards zero, as Python's whole numbers say; the least one divided by -1 wraps around."""
+    limits = np.iinfo(kind)
+    numbers = [limits.min, limits.min + 1, -7, -2, -1, 0, 1, 2, 7, limits.max - 1, limits.max]
+    a, b = (
+        np.array(each, kind)
+        for each in zip(*[(a, b) for a in numbers for b in numbers if b] * repeated, strict=True)
+    )
+    right = [
+        abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
+        for x, y in zip(a.tolist(), b.tolist(), strict=True)
+    ]
+    (found,) = run(ops.Divide(pythondiv=False), [a, b])
+    assert found.dtype == kind
+    wrapped = [
+        (each + 2 ** (limits.bits - 1)) % 2**limits.bits - 2 ** (limits.bits - 1) for each in right
+    ]
+    np.testing.assert_array_equal(found, np.array(wrapped, kind))
+
+
 def test_float_division_by_zero(device):
     a, b = np.array([1.0, -1.0, 0.0], np.float32), np.zeros(3, np.float32)
     check(OpCase(ops.Divide(), [a, b], [[np.inf, -np.inf, np.nan]]), device)

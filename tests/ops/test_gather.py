@@ -147,6 +147,8 @@ def test_gather_elements(device, shape, indices, axis, dtype):
         ((2, 5, 6), (2, 2), 1),
         ((2, 3, 5, 6), (2, 3, 4, 2), 2),
         ((2, 3, 5, 6), (2, 3, 1), 2),
+        ((1, 5, 6), (1, 3, 1), 1),
+        ((1, 1, 5, 6), (1, 1, 4, 2), 2),
     ],
 )
 @pytest.mark.parametrize("opset", [5, 8])

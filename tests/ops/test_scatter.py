@@ -161,3 +161,31 @@ def test_strings_take_the_places_of_others(rank):
     (y,) = run(ScatterNDUpdate(), [x, index, np.array(["last", "first"], object)])
     assert y.reshape(-1).tolist() == ["first", "b", "c", "last"]
     assert x.reshape(-1).tolist() == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.int64, np.uint64])
+def test_numbers_of_one_axis(kind):
+    x, index = values(9), np.array([7, 0, 3], kind)
+    right = x.copy()
+    right[[7, 0, 3]] = [1, 2, 3]
+    updates = np.float32([1, 2, 3])
+    (found,) = run(ScatterElementsUpdate(), [x, index, updates, np.array(0)])
+    np.testing.assert_array_equal(found, right)
+    (found,) = run(ScatterNDUpdate(), [x, index[:, None], updates])
+    np.testing.assert_array_equal(found, right)
+    if kind is not np.uint64:
+        (found,) = run(ScatterElementsUpdate(), [x, index - 9, updates, np.array(-1)])
+        np.testing.assert_array_equal(found, right)
+
+
+@pytest.mark.parametrize("bad", [5, -6])
+def test_indices_of_one_axis_outside_are_refused(bad):
+    x, index = values(5), np.array([1, bad])
+    for op, inputs in (
+        (ScatterElementsUpdate(), [index, values(2), np.array(0)]),
+        (ScatterNDUpdate(), [index[:, None], values(2)]),
+    ):
+        before = x.copy()
+        with pytest.raises(InferenceError, match=rf"index {bad} is outside \[-5, 5\)"):
+            run(op, [x, *inputs])
+        np.testing.assert_array_equal(x, before)

@@ -11,6 +11,7 @@ from polydevice.ops.search import Bucketize, NonZero, SearchSorted, Unique
 from polydevice.shape import Dim, Shape
 from polydevice.tensor import TensorDesc
 from polydevice.testing.op_case import OpCase
+from polydevice_cpu.implement import run
 from tests.ops.check import check
 from tests.ops.openvino_oracle import openvino_case
 
@@ -24,6 +25,29 @@ def test_non_zero(device, shape, dtype, kind):
     x = RNG.integers(0, 3, shape).astype(dtype)
     expected = np.array(np.nonzero(x), kind.dtype)
     check(OpCase(NonZero(output_type=kind), [x], [expected]), device)
+
+
+@pytest.mark.parametrize("shape", [(1, 2500), (3, 1, 900), (60, 50), (5, 1, 20, 30), (2100, 1)])
+@pytest.mark.parametrize("kept", [0, 0.002, 0.4, 1])
+def test_non_zero_of_many(device, shape, kept):
+    """Axes of size 1 before, between and behind others."""
+    x = RNG.random(shape) < kept
+    expected = np.array([place for place in np.ndindex(shape) if x[place]]).reshape(-1, x.ndim).T
+    check(OpCase(NonZero(), [x], [expected.astype(np.int64)]), device)
+
+
+@pytest.mark.parametrize("odd", [np.nan, -0.0, np.inf])
+@pytest.mark.parametrize("axis", [None, 0, -1])
+def test_unique_of_odd_numbers(odd, axis):
+    """NumPy judges: NaN are the same, and so are zeros, of which the first stays."""
+    x = RNG.integers(-1, 2, (5, 4)).astype(np.float32)
+    x[RNG.random(x.shape) < 0.3] = odd
+    found = run(Unique(), [x] if axis is None else [x, np.array(axis)])
+    everything = {"return_index": True, "return_inverse": True, "return_counts": True}
+    right = np.unique(x, axis=axis, **everything)
+    for got, want in zip(found, right, strict=True):
+        np.testing.assert_array_equal(got, want.reshape(got.shape))
+    np.testing.assert_array_equal(np.signbit(found[0]), np.signbit(right[0]))
 
 
 @pytest.mark.parametrize("ordered", [True, False])

@@ -282,3 +282,27 @@ def test_limits_that_are_no_integers_are_refused(op, before):
         given = [each.astype(np.float32) if n == place else each for n, each in enumerate(limits)]
         with pytest.raises(ElementTypeError, match="takes integers there"):
             op.check_inputs([desc_of(array) for array in inputs + given])
+
+
+def test_slices_along_several_axes():
+    """Python's rules, but going backwards from before the axis begins with its first element."""
+    rng = np.random.default_rng(11)
+    far = [-(2**63), -FAR, FAR, 2**63 - 1]
+    for _ in range(400):
+        rank = int(rng.integers(1, 4))
+        shape = rng.integers(0, 5, rank)
+        x = rng.integers(0, 99, shape)
+        count = int(rng.integers(1, rank + 1))
+        axes = rng.permutation(rank)[:count] - rank * rng.integers(0, 2, count)
+        starts, stops = ([int(n) for n in rng.integers(-7, 8, count)] for _ in range(2))
+        if rng.random() < 0.4:
+            stops[0] = int(rng.choice(far))
+        steps = [int(n) for n in rng.choice([1, 1, 2, 3, -1, -2, 2**40, -(2**40)], count)]
+        right = x
+        for axis, start, stop, step in zip(axes, starts, stops, steps, strict=True):
+            size = x.shape[axis]
+            start = max(start, -size) if step < 0 else start
+            places = np.array(range(size)[slice(start, stop, step)], np.int64)
+            right = np.take(right, places, axis)
+        (found,) = run(Slice(), [x, ints(starts), ints(stops), ints(steps), ints(axes)])
+        np.testing.assert_array_equal(found, right)
