@@ -62,8 +62,11 @@ def non_max_suppression(
 def _outputs(
     selected: Array, table: Array, kind: np.dtype[np.generic], score_kind: np.dtype[np.generic]
 ) -> tuple[Array, ...]:
-    count = np.array([len(selected)], kind)
-    return selected.astype(kind, copy=False), table.astype(score_kind, copy=False), count
+    if selected.dtype != kind:
+        selected = selected.astype(kind)
+    if table.dtype != score_kind:
+        table = table.astype(score_kind)
+    return selected, table, np.array([len(selected)], kind)
 
 
 def _with_scores(selected: Array, best: Array) -> tuple[Array, Array]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import struct
 from array import array
-from collections.abc import Iterator
 from ctypes import c_void_p
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -253,7 +252,8 @@ def select(
     return None
 
 
-def _counts(shape: tuple[int, ...], limit: int) -> Iterator[int]:
+@lru_cache(maxsize=64)
+def _counts(shape: tuple[int, ...], limit: int) -> tuple[int, ...]:
     """How many are to be ranked of each row, at first and then.
 
     Scores are above the limit of few boxes, mostly: of others too few are ranked at first.
@@ -261,18 +261,15 @@ def _counts(shape: tuple[int, ...], limit: int) -> Iterator[int]:
     images, classes, number = shape
     rows = images * classes
     wanted = min(2 * limit, number)
-    is_whole = _may(rows, number, wanted, limit)
-    if not is_whole:
+    more = [min(8 * limit, number)]
+    if not _may(rows, number, wanted, limit):
         square = max(SQUARE * number, SPARED // rows)
-        wanted = min(math.isqrt(square), math.isqrt(ALL // rows))
+        wanted, more = min(math.isqrt(square), math.isqrt(ALL // rows)), []
         if not wanted or not _may(rows, number, wanted, limit):
-            return
-    if wanted > FEW and rows * wanted > MANY:
-        yield FEW
-    yield wanted
-    more = min(8 * limit, number)
-    if is_whole and more > wanted and _may(rows, number, more, limit):
-        yield more
+            return ()
+    few = [FEW] if wanted > FEW and rows * wanted > MANY else []
+    more = [count for count in more if count > wanted and _may(rows, number, count, limit)]
+    return *few, wanted, *more
 
 
 def _may(rows: int, number: int, count: int, limit: int) -> bool:
