@@ -30,10 +30,12 @@ class Check:
     takes others 1 µs. What only values break shows when they are computed, and is named then.
 
     Attributes:
-        found: sizes that it takes, and whether nothing is to be asked about such arrays any more.
+        sized: numbers of the inputs that are no constants, whose sizes may differ.
+        found: sizes of these that it takes, and whether nothing is to be asked about such arrays
+            any more.
     """
 
-    __slots__ = ("_classes", "_growth", "_has_sizes", "_node", "_op", "_tried", "found")
+    __slots__ = ("_classes", "_growth", "_has_sizes", "_node", "_op", "_tried", "found", "sized")
 
     def __init__(self, node: Node) -> None:
         """Begin with nothing found."""
@@ -41,6 +43,7 @@ class Check:
         self._op = node.op
         self._growth = Growth(node.op)
         self._has_sizes = all(port.desc.kind == "tensor" for port in node.inputs)
+        self.sized = [k for k, port in enumerate(node.inputs) if port.desc.constant is None]
         self.found: dict[_Sizes, bool] = {}
         self._classes: dict[tuple[int, ...], list[Formulas]] = {}
         self._tried = 0
@@ -52,16 +55,17 @@ class Check:
             ShapeError: they are none that the operation takes.
             DeviceMemoryError: the result is more than the network may use.
         """
-        sizes = tuple([array.shape for array in inputs])
-        small = self.found.get(sizes)
+        key = tuple([inputs[number].shape for number in self.sized])
+        small = self.found.get(key)
         if small is None:
+            sizes = tuple([array.shape for array in inputs])
             if self._has_sizes and not self._is_taken(sizes):  # sequences have none
                 self._infer(sizes, [None] * len(sizes))
                 if self.found:
                     self._learn(sizes)
             if len(self.found) >= KEPT:
                 self.found.clear()
-            small = self.found[sizes] = is_small(self._op, inputs)
+            small = self.found[key] = is_small(self._op, inputs)
         if not small:
             self._growth.admit(inputs)
 

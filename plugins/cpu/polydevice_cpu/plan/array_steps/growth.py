@@ -184,6 +184,8 @@ def counted(op: Op, result: Array | np.generic | list[Array] | None) -> Any:
     Raises:
         DeviceMemoryError: it is more than the network may use.
     """
+    if type(result) is np.ndarray and result.nbytes < COUNTED_BYTES:
+        return result
     if isinstance(result, np.generic):
         return np.asarray(result)
     if not isinstance(result, np.ndarray):  # a sequence, or nothing

@@ -397,6 +397,7 @@ def _interpret(nodes: Sequence[Node], boundary: Sequence[Port], wanted: Sequence
             check,
             check.found,
             [numbers[port] for port in node.inputs],
+            [numbers[node.inputs[number]] for number in check.sized],
             [numbers[port] for port in node.outputs],
             [numbers[port] for port in last if last[port] == k and port not in keep],
         )
@@ -410,22 +411,23 @@ def _interpret(nodes: Sequence[Node], boundary: Sequence[Port], wanted: Sequence
         def compute(*arrays: Array) -> list[Array]:
             values: list[Any] = [*arrays, *constants[len(arrays) :]]
             go_on = current_bounds().check
-            for run, node, check, found, reads, writes, forget in steps:  # errors name the node
-                go_on()
+            for run, node, check, found, reads, sized, writes, forget in steps:
+                go_on()  # errors name `node`
                 inputs = [values[number] for number in reads]
-                if not found.get(tuple([array.shape for array in inputs])):
+                if not found.get(tuple([values[number].shape for number in sized])):
                     check(inputs)
                 try:
                     output = run(*inputs)
                 except (ArithmeticError, LookupError, TypeError, ValueError):
                     check.values(inputs)
                     raise
-                if type(output) is np.ndarray and len(writes) == 1:
-                    large = output.nbytes >= COUNTED_BYTES
-                    values[writes[0]] = counted(node.op, output) if large else output
-                else:
+                if type(output) is not np.ndarray or len(writes) > 1:
                     for number, each in zip(writes, outputs_of(output), strict=True):
                         values[number] = counted(node.op, each)
+                elif output.nbytes < COUNTED_BYTES:
+                    values[writes[0]] = output
+                else:
+                    values[writes[0]] = counted(node.op, output)
                 for number in forget:
                     values[number] = None
             return [values[number] for number in results]
