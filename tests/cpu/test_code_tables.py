@@ -17,10 +17,10 @@ from polydevice_cpu.algorithms.by_machine import (
     byte_table,
     code,
     greedy,
-    regions,
 )
 from polydevice_cpu.algorithms.by_machine.indexed import scattered
 from polydevice_cpu.algorithms.by_machine.indexed import taken as rows_taken
+from polydevice_cpu.algorithms.by_machine.regions import geometry
 from polydevice_cpu.algorithms.by_machine.resampling import sampling
 from polydevice_cpu.algorithms.by_machine.rows import best, norms, shares, short_rows
 from polydevice_cpu.algorithms.by_machine.rows import sums as row_sums
@@ -44,7 +44,8 @@ TABLES = {
     "what a result begins with": (scattered, "_COPY"),
     "greedy": (greedy, "_KEEP"),
     "norms": (norms, "_NORMS"),
-    "regions": (regions, "_SUMS"),
+    "bins between elements": (geometry, "ALIGNED"),
+    "bins of elements": (geometry, "BINNED"),
     "sampling": (sampling, "_SAMPLE"),
     "short rows": (short_rows, "_EXTREMES"),
     "threads that share calls": (code, "_SHARE"),
@@ -301,47 +302,6 @@ def test_boxes_of_a_network(core, crowd, limit, center):
         feed = {"b": boxes.astype(F), "s": scores.astype(F)}
         (want,) = answer(model, feed)
         np.testing.assert_array_equal(executable.infer(feed)["y"], want)
-
-
-@with_avx512
-@pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("channels", [1, 15, 16, 31, 32, 33, 70])
-def test_sums_of_regions(side, channels):
-    rng = np.random.default_rng(channels)
-    pictures, count, (high, wide) = (2, 6, 5), 4, (3, 2)
-    maps = guarded(side, 4 * 60 * channels).view(F).reshape(*pictures, channels)
-    maps[...] = rng.normal(size=maps.shape)
-    images, counts = rng.integers(0, 2, count), rng.integers(1, 5, (count, 2))
-    taps = [(rng.integers(0, size, (count, n, 4)), rng.normal(size=(count, n, 4)).astype(F))
-            for n, size in ((high, 6), (wide, 5))]  # fmt: skip
-    got = guarded(side, 4 * count * channels * high * wide).view(F)
-    got = got.reshape(count, channels, high, wide)
-    assert regions.sums(maps, images, *taps, counts, got)
-    for region, (rows, columns) in enumerate(counts):
-        (down, by), (across, times) = ((each[region] for each in pair) for pair in taps)
-        read = maps[images[region]][down[:, None, :rows, None], across[:, None, :columns]]
-        want = np.einsum("pqrsc,pr,qs->cpq", read, by[:, :rows], times[:, :columns])
-        np.testing.assert_allclose(got[region], want, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("ratio", [0, 1, 3])
-@pytest.mark.parametrize("mode", ["half_pixel", "output_half_pixel"])
-def test_regions_of_a_network(core, ratio, mode):
-    """Behind a convolution, of open sizes; ONNX Runtime judges."""
-    rng = np.random.default_rng(ratio)
-    kinds = {"sampling_ratio": ratio, "output_height": 5, "output_width": 3,
-             "coordinate_transformation_mode": mode, "spatial_scale": 0.5}  # fmt: skip
-    nodes = [("Conv", ["x", "w"], ["a"], {}), ("RoiAlign", ["a", "r", "i"], ["y"], kinds)]
-    weights = {"w": rng.normal(size=(40, 8, 1, 1)).astype(F), "i": np.array([0, 1, 1, 0, 0])}
-    model = build(nodes, {"x": ["n", 8, "h", "v"], "r": [5, 4]}, ["y"], weights)
-    executable = load(core, model)
-    for high, wide in ((12, 17), (9, 30), (5, 5), (12, 17)):
-        start = rng.uniform(-6, 2 * wide, (5, 2))
-        boxes = np.concatenate([start, start + rng.uniform(0.1, 2 * wide, start.shape)], 1)
-        feed = {"x": rng.normal(size=(2, 8, high, wide)).astype(F), "r": boxes.astype(F)}
-        (want,) = answer(model, feed)
-        got = executable.infer(feed)["y"]
-        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * np.abs(want).max())
 
 
 @pytest.mark.parametrize("kind", ["Add", "Sub", "Mul", "Max"])

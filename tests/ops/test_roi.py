@@ -124,8 +124,8 @@ def test_deformable_psroi_pooling(device, offsets, bins, part):
 @pytest.mark.parametrize("aligned", list(AlignedMode))
 @pytest.mark.parametrize("ratio", [0, 2])
 @pytest.mark.parametrize("mode", list(RoiMode))
-@pytest.mark.parametrize("scale", [1.0, 0.3])
-def test_roi_align(device, aligned, ratio, mode, scale):
+@pytest.mark.parametrize(("scale", "channels"), [(1.0, 3), (0.3, 3), (0.7, 150)])
+def test_roi_align(device, aligned, ratio, mode, scale, channels):
     op = ROIAlign(
         pooled_h=2,
         pooled_w=3,
@@ -135,7 +135,7 @@ def test_roi_align(device, aligned, ratio, mode, scale):
         aligned_mode=aligned,
     )
     rois = regions(5, np.array([11, 9]) / scale)
-    x = features(3)
+    x = features(channels)
     inputs = [x, rois[:, 1:], rois[:, 0].astype(np.int32)]
     check(openvino_case(op, *inputs), device)
 

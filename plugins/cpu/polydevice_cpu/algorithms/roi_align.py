@@ -9,12 +9,10 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.errors import InferenceError
-from polydevice_cpu.algorithms.by_machine.regions import sums
+from polydevice_cpu.algorithms.by_machine.regions.kernel import Bins
+from polydevice_cpu.algorithms.by_machine.regions.pooled import MAX_COORDINATE, Pooling, pool
 from polydevice_cpu.algorithms.by_machine.resampling.sampling import FAR, sample
 from polydevice_cpu.algorithms.product import product
-
-MAX_COORDINATE = 1e9
-"""Regions further away than this are nonsense, and would overflow an integer index."""
 
 REGIONS, NUMBERS = 64, 1 << 20
 """Regions computed at once: their results stay in a core's cache, and their weights, or samples,
@@ -23,9 +21,6 @@ are this many numbers at most. All of 1,000 with 256 channels at once take 57 ms
 FEW_CHANNELS = 8
 """Up to so many are sampled point by point: products take as long for each region as for 32
 channels. 300 regions of 3 channels, 7x7 bins of 2x2 samples, take 2.4 ms, so 0.9."""
-
-TAPS = 64
-"""Samples of a bin, and axis, up to which each is looked up by itself."""
 
 POINT = 1e-30
 """Distance of samples that are all in one place."""
@@ -37,6 +32,21 @@ def finite_regions(what: str, rois: Array, scale: float) -> Array:
     if not (np.abs(rois) < MAX_COORDINATE / max(abs(scale), 1)).all():
         raise InferenceError(f"{what}: a region has coordinates that are no number or too large")
     return rois
+
+
+def image_of(what: str, value: float, images: int) -> int:
+    """Return the index of a region's image; raises InferenceError outside the batch."""
+    if not 0 <= value < images:
+        raise InferenceError(f"{what}: region in image {value}, but the batch has {images}")
+    return int(value)
+
+
+def images_of(what: str, batches: Array, images: int) -> Array:
+    """Return each region's image; raises InferenceError outside the batch."""
+    outside = np.flatnonzero(~((batches >= 0) & (batches < images)))
+    if outside.size:
+        image_of(what, batches[outside[0]], images)
+    return batches.astype(np.int64)
 
 
 class Regions(NamedTuple):
@@ -152,6 +162,34 @@ def _averaging(samples: _Samples, bins: int) -> _Weights:
     return _Weights(total.astype(np.float32).reshape(axes, bins, longest), start, length)
 
 
+def aligned(what: str, pooling: Pooling, x: Array, rois: Array, images: Array) -> Array:
+    """Return [R, C, *pooled], f32: what becomes of the samples in the bins of regions.
+
+    Args:
+        what: whose regions they are, for errors.
+        pooling: how; not of elements.
+        x: [N, C, H, W].
+        rois: [R, 4]: x1, y1, x2, y2.
+        images: [R], integers: an index of an image for each.
+
+    Raises:
+        InferenceError: a region is of an image that there is not, or has coordinates that are no
+            number or too large.
+    """
+    if x.dtype == np.float32 and rois.dtype == np.float32:
+        y = np.empty((len(rois), x.shape[1], *pooling.pooled), np.float32)
+        if pool(pooling, x, rois, images, y):
+            return y
+    boxes = finite_regions(what, rois, pooling.scale) + np.float32(pooling.before)
+    boxes = boxes * np.float32(pooling.scale) - np.float32(pooling.behind)
+    extents = np.maximum(boxes[:, 2:] - boxes[:, :2], np.float32(pooling.least))
+    numbers = images_of(what, images, len(x))
+    regions = Regions(numbers, boxes[:, :2], extents, pooling.pooled, pooling.ratio)
+    if pooling.bins is Bins.SUMS:
+        return averages(x, regions)
+    return maxima(x, regions, onnx=pooling.bins is Bins.MAXIMA)
+
+
 def averages(x: Array, regions: Regions) -> Array:
     """Return [R, C, *pooled], f32: averages over the bins; samples outside x [N, C, H, W] are 0.
 
@@ -169,46 +207,10 @@ def averages(x: Array, regions: Regions) -> Array:
         # Each region would else put the channels behind one another for itself.
         maps = np.ascontiguousarray(maps, np.float32)
     for cut, part in regions.blocks((height, width)):
-        if maps.flags.c_contiguous and _average_taps(maps, part, y[cut]):
-            continue
         samples = _sample(part, (height, width))
         weights = _averaging(samples, max(regions.pooled))
         y[cut] = _average(maps, part.images, regions.pooled, weights)
     return y
-
-
-def _average_taps(maps: Array, regions: Regions, y: Array) -> bool:
-    """Write the averages of maps [N, H, W, C] by machine code; False where there is none for it."""
-    start: Array = regions.starts.T[::-1, :, np.newaxis, np.newaxis].astype(np.float64)
-    extent = regions.extents.T[::-1, :, np.newaxis, np.newaxis].astype(np.float64)
-    bins = np.array(regions.pooled).reshape(2, 1, 1, 1)
-    sizes = np.array(maps.shape[1:3], np.float32).reshape(2, 1, 1, 1)
-    width = extent / bins
-    per_bin = np.full(width.shape, float(regions.ratio)) if regions.ratio else np.ceil(width)
-    samples = np.maximum(per_bin, 1)
-    most = int(samples.max(initial=1))
-    if most > TAPS:
-        return False
-    distance = np.where(width == 0, POINT, width / samples)
-    index = np.arange(max(regions.pooled))[:, np.newaxis] * samples + np.arange(most)
-    at = (start + (index + 0.5) * distance).astype(np.float32)
-    share = (at >= -1) & (at <= sizes) & (per_bin > 0)
-    at = at.clip(0, sizes - 1)
-    share = share / samples.astype(np.float32)
-    low = at.astype(np.int32)
-    places, weights = (np.empty((*at.shape, 2), kind) for kind in (np.int32, np.float32))
-    places[..., 0] = low
-    np.minimum(low + 1, sizes - 1, out=places[..., 1], casting="unsafe")
-    at -= low
-    np.multiply(at, share, out=weights[..., 1])
-    np.subtract(share, weights[..., 1], out=weights[..., 0])
-    places, weights = (each.reshape(*at.shape[:3], -1) for each in (places, weights))
-    rows, columns = (
-        (places[axis, :, :count], weights[axis, :, :count])
-        for axis, count in enumerate(regions.pooled)
-    )
-    counts = 2 * samples[:, :, 0, 0].T
-    return sums(maps, regions.images, rows, columns, counts, y)
 
 
 def _average_samples(x: Array, regions: Regions, y: Array) -> bool:

@@ -13,7 +13,9 @@ from polydevice.ops.detectron import (
     ExperimentalDetectronTopKROIs,
 )
 from polydevice_cpu.algorithms.boxes import by_score
-from polydevice_cpu.algorithms.roi_align import Regions, averages, finite_regions
+from polydevice_cpu.algorithms.by_machine.regions.kernel import Bins
+from polydevice_cpu.algorithms.by_machine.regions.pooled import Pooling
+from polydevice_cpu.algorithms.roi_align import aligned, finite_regions
 from polydevice_cpu.algorithms.suppression import suppress
 from polydevice_cpu.implement import implements
 from polydevice_cpu.ops.proposal import anchor_boxes, shifted
@@ -106,13 +108,12 @@ def roi_features(
     y = np.zeros((len(rois), channels, op.output_size, op.output_size), np.float32)
     shift = 0.5 if op.aligned else 0.0
     pooled = (op.output_size, op.output_size)
+    pooling = Pooling(Bins.SUMS, pooled, 1.0, op.sampling_ratio, behind=shift, least=1.0)
     for at, scale in enumerate(op.pyramid_scales):
         of_level = np.flatnonzero((level == at) & (area > 0))  # without area: belongs to none
-        box = finite_regions(op.type, boxes[of_level], 1) / scale - shift
-        extents = np.maximum(box[:, 2:] - box[:, :2], 1)
-        image = np.zeros(len(of_level), np.int64)
-        regions = Regions(image, box[:, :2], extents, pooled, op.sampling_ratio)
-        y[of_level] = averages(levels[at], regions)
+        box = finite_regions(op.type, boxes[of_level], 1) / scale
+        images = np.zeros(len(of_level), np.int64)
+        y[of_level] = aligned(op.type, pooling, levels[at], box, images)
     return y.astype(rois.dtype), rois
 
 

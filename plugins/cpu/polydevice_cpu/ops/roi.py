@@ -18,29 +18,16 @@ from polydevice.ops.roi import (
     ROIPooling,
 )
 from polydevice_cpu.algorithms.bilinear import bilinear_grid, bilinear_points
+from polydevice_cpu.algorithms.by_machine.regions.kernel import Bins
+from polydevice_cpu.algorithms.by_machine.regions.pooled import Pooling, pool
 from polydevice_cpu.algorithms.roi_align import (
-    Regions,
-    averages,
+    aligned,
     finite_regions,
+    image_of,
+    images_of,
     interpolated,
-    maxima,
 )
 from polydevice_cpu.implement import implements
-
-
-def _image(what: str, value: float, images: int) -> int:
-    """Return the index of a region's image; raises InferenceError outside the batch."""
-    if not 0 <= value < images:
-        raise InferenceError(f"{what}: region in image {value}, but the batch has {images}")
-    return int(value)
-
-
-def _images(what: str, batches: Array, images: int) -> Array:
-    """Return each region's image; raises InferenceError outside the batch."""
-    outside = np.flatnonzero(~((batches >= 0) & (batches < images)))
-    if outside.size:
-        _image(what, batches[outside[0]], images)
-    return batches.astype(np.int64)
 
 
 def _round(x: Array) -> Array:
@@ -50,9 +37,13 @@ def _round(x: Array) -> Array:
 
 @implements(ROIPooling)
 def roi_pooling(op: ROIPooling, x: Array, rois: Array) -> Array:
-    """Pool region by region, or sample all at once."""
+    """Pool all at once, or region by region."""
+    if op.method == "max" and x.dtype == rois.dtype == np.float32:
+        y = np.empty((len(rois), x.shape[1], op.pooled_h, op.pooled_w), np.float32)
+        if pool(pooling(op), x, rois, None, y):
+            return y
     regions = finite_regions("ROIPooling", rois, op.spatial_scale)
-    images, boxes = _images("ROIPooling", regions[:, 0], len(x)), regions[:, 1:]
+    images, boxes = images_of("ROIPooling", regions[:, 0], len(x)), regions[:, 1:]
     if op.method == "bilinear":
         rows = _between(boxes[:, 1], boxes[:, 3], op.pooled_h, x.shape[2])
         columns = _between(boxes[:, 0], boxes[:, 2], op.pooled_w, x.shape[3])
@@ -62,6 +53,11 @@ def roi_pooling(op: ROIPooling, x: Array, rois: Array) -> Array:
     for image, box, into in zip(images, boxes, y, strict=True):
         _max_bins(op, maps[image], box, into)
     return np.moveaxis(y, -1, 1)
+
+
+def pooling(op: ROIPooling) -> Pooling:
+    """Return how ROIPooling pools the maxima of elements."""
+    return Pooling(Bins.MAXIMA_OF_ELEMENTS, (op.pooled_h, op.pooled_w), op.spatial_scale)
 
 
 def _max_bins(op: ROIPooling, x: Array, box: Array, y: Array) -> None:
@@ -107,7 +103,7 @@ def psroi_pooling(op: PSROIPooling, x: Array, rois: Array) -> Array:
     y = np.zeros((len(rois), op.output_dim, size, size), np.float32)
     pool = _average_bins if op.mode == "average" else _average_samples
     for i, (image, *box) in enumerate(regions):
-        data = x[_image("PSROIPooling", float(image), len(x))].astype(np.float32)
+        data = x[image_of("PSROIPooling", float(image), len(x))].astype(np.float32)
         y[i] = pool(op, data, np.array(box, np.float32))
     return y.astype(x.dtype)
 
@@ -176,7 +172,7 @@ def deformable_psroi_pooling(
     for i, (image, *box) in enumerate(regions):
         if image < 0:
             continue
-        data = x[_image("DeformablePSROIPooling", float(image), len(x))].astype(np.float32)
+        data = x[image_of("DeformablePSROIPooling", float(image), len(x))].astype(np.float32)
         moved = None if offsets is None else offsets[i].astype(np.float32)
         y[i] = _deformed_bins(op, data, np.array(box, np.float32), moved)
     return y.astype(x.dtype)
@@ -217,20 +213,26 @@ def _deformed_bins(
 @implements(ROIAlign)
 def roi_align(op: ROIAlign, x: Array, rois: Array, batches: Array) -> Array:
     """Align all regions at once."""
-    half = np.float32(0.5)
-    before = half if op.aligned_mode is AlignedMode.HALF_PIXEL else np.float32(0)
-    behind = np.float32(0) if op.aligned_mode is AlignedMode.ASYMMETRIC else half
-    boxes = finite_regions("ROIAlign", rois, op.spatial_scale)
-    boxes = (boxes + before) * np.float32(op.spatial_scale) - behind
-    extents = boxes[:, 2:] - boxes[:, :2]
-    if op.aligned_mode is AlignedMode.ASYMMETRIC:
-        extents = np.maximum(extents, 1)
-    pooled = (op.pooled_h, op.pooled_w)
-    images = _images("ROIAlign", batches.reshape(-1), len(x))
-    regions = Regions(images, boxes[:, :2], extents, pooled, op.sampling_ratio)
-    if op.mode is RoiMode.AVG:
-        return averages(x, regions).astype(x.dtype, copy=False)
-    return maxima(x, regions, onnx=op.onnx_maximum).astype(x.dtype, copy=False)
+    return aligned("ROIAlign", aligning(op), x, rois, batches.reshape(-1)).astype(
+        x.dtype, copy=False
+    )
+
+
+def aligning(op: ROIAlign) -> Pooling:
+    """Return how ROIAlign pools."""
+    bins = Bins.SUMS
+    if op.mode is RoiMode.MAX:
+        bins = Bins.MAXIMA if op.onnx_maximum else Bins.MAXIMA_OF_SAMPLES
+    is_whole = op.aligned_mode is AlignedMode.ASYMMETRIC
+    return Pooling(
+        bins,
+        (op.pooled_h, op.pooled_w),
+        op.spatial_scale,
+        op.sampling_ratio,
+        before=0.5 if op.aligned_mode is AlignedMode.HALF_PIXEL else 0.0,
+        behind=0.0 if is_whole else 0.5,
+        least=1.0 if is_whole else -math.inf,
+    )
 
 
 @implements(ROIAlignRotated)
@@ -239,7 +241,7 @@ def roi_align_rotated(op: ROIAlignRotated, x: Array, rois: Array, batches: Array
     regions = finite_regions("ROIAlignRotated", rois, op.spatial_scale)
     y = np.zeros((len(rois), x.shape[1], op.pooled_h, op.pooled_w), np.float32)
     for i, (centre_x, centre_y, width, height, angle) in enumerate(regions):
-        data = x[_image("ROIAlignRotated", float(batches.reshape(-1)[i]), len(x))]
+        data = x[image_of("ROIAlignRotated", float(batches.reshape(-1)[i]), len(x))]
         scale = op.spatial_scale
         y[i] = _turned(
             op,

@@ -1,0 +1,1 @@
+"""Regions of pictures: bins of which averages and maxima are taken."""
