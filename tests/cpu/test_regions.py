@@ -226,3 +226,50 @@ def test_no_regions(core, kind):
     feed = feed_of(kind, 2, 5, 9, 9, 4, 1.0)
     feed.update({name: feed[name][:0] for name in ("r", "f") if name in feed})
     assert executable.infer(feed)["y"].shape == (0, 5, 2, 3)
+
+
+def detector(*, is_planned, has_result):
+    """Regions that suppression leaves, pooled of a convolution's map; perhaps multiplied."""
+    how = {"output_height": 3, "output_width": 2, "sampling_ratio": 2, "spatial_scale": 0.5}
+    nodes = [
+        ("Conv", ["x", "w"], ["a"], {}),
+        ("Relu", ["a"], ["f"], {}),
+        ("NonMaxSuppression", ["b", "s", "most", "overlap"], ["kept"], {}),
+        ("Gather", ["kept", "two"], ["number"], {"axis": 1}),
+        ("Squeeze", ["b", "first"], ["all"], {}),
+        ("Gather", ["all", "number"], ["r"], {"axis": 0}),
+        ("Gather", ["kept", "zero"], ["i"], {"axis": 1}),
+        ("RoiAlign", ["f", "r", "i"], ["pooled"], how),
+        ("Flatten", ["pooled"], ["rows"], {}),
+        ("MatMul" if is_planned else "Mul", ["rows", "m"], ["y"], {}),
+    ]
+    weights = {
+        "w": RNG.normal(size=(20, 8, 1, 1)).astype(F),
+        "most": np.array([30]),
+        "overlap": np.array([0.3], F),
+        "two": np.array(2),
+        "zero": np.array(0),
+        "first": np.array([0]),
+        "m": RNG.normal(size=(120, 7) if is_planned else (1, 120)).astype(F),
+    }
+    inputs = {"x": [1, 8, "h", "v"], "b": [1, "n", 4], "s": [1, 1, "n"]}
+    return build(nodes, inputs, ["y", "f"] if has_result else ["y"], weights)
+
+
+@pytest.mark.parametrize("is_planned", [True, False])
+@pytest.mark.parametrize("has_result", [True, False])
+def test_regions_that_only_data_tells(core, is_planned, has_result):
+    """Pictures of which are given channels last, unless something else reads them."""
+    model = detector(is_planned=is_planned, has_result=has_result)
+    executable = load(core, model)
+    for high, wide, count in ((12, 17, 60), (9, 30, 5), (12, 17, 50), (40, 30, 40), (9, 9, 9)):
+        given = boxes(count, 2 * high, 2 * wide)
+        feed = {
+            "x": RNG.normal(size=(1, 8, high, wide)).astype(F),
+            "b": given[None],
+            "s": RNG.uniform(size=(1, 1, count)).astype(F),
+        }
+        for want, name in zip(answer(model, feed), ["y", "f"], strict=False):
+            for _ in range(4):  # parts have plans once sizes repeat
+                got = executable.infer(feed)[name]
+                np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4 * np.abs(want).max())

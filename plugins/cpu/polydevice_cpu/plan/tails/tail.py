@@ -10,7 +10,8 @@ an array for what runs node by node, and computed once more in the networks of p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,6 +37,7 @@ from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.workspace import Workspace
 from polydevice_cpu.plan.step import Compute, Start, TailStep, outputs_of
 from polydevice_cpu.plan.tails.opened import Asked, NotSharedError, Opened, by_sizes, take_shapes
+from polydevice_cpu.plan.tails.pictures import channels_last, pictures_of, take_turned
 from polydevice_cpu.plan.tails.repeating import Repeating, may_repeat
 from polydevice_cpu.plan.tails.segments import Segment, segments
 
@@ -125,6 +127,7 @@ class Tail:
         new: frozenset[int],
         layers: tuple[str, ...],
         *,
+        pictures: frozenset[Port],
         is_shared: bool,
     ) -> None:
         """Take over what it consists of.
@@ -136,12 +139,13 @@ class Tail:
             results: numbers of the network's results.
             new: those of them that nobody else has.
             layers: names of the nodes.
+            pictures: those of the boundary that are given channels last.
             is_shared: whether the ports are those of the network of open sizes.
         """
         self.start = _once_for_each_request(self, start) if is_shared else start
         self._boundary, self._shapes = boundary, shapes
         self._results, self._new, self._layers = results, new, layers
-        self._is_shared = is_shared
+        self._pictures, self._is_shared = pictures, is_shared
 
     def suits(self, opened: Opened) -> bool:
         """Whether the shapes that are told are known as a whole."""
@@ -149,11 +153,14 @@ class Tail:
 
     def step(self, builder: PlanBuilder, opened: Opened | None) -> TailStep:
         """Return the step of a plan."""
-        boundary, shapes = self._boundary, self._shapes
-        if opened is not None:
-            boundary, shapes = (list(map(opened.copy, ports)) for ports in (boundary, shapes))
-        values = [builder.array_value(port) for port in boundary]
-        for port in shapes:
+        values = []
+        for port in self._boundary:
+            given = port if opened is None else opened.copy(port)
+            take = (
+                partial(channels_last, builder) if port in self._pictures else builder.array_value
+            )
+            values.append(take(given))
+        for port in self._shapes if opened is None else map(opened.copy, self._shapes):
             assert port.shape is not None
             values.append(builder.new_dense((0, *port.shape.static), np.dtype(np.uint8)))
         return TailStep(
@@ -173,17 +180,21 @@ class Tail:
         boundary = _read_from_outside(nodes, late, wanted)
         parts = _joined(segments(nodes, late))
         planned = sum(map(_may_be_planned, parts))
+        pictures = pictures_of(nodes, boundary, wanted)
 
-        def compiled(part: Segment, _: Asked, gives: Sequence[Port]) -> CompiledNetwork:
-            inputs = {port: f"input{number}" for number, port in enumerate(part.reads())}
+        def compiled(part: Segment, asked: Asked, gives: Sequence[Port]) -> CompiledNetwork:
+            inputs = {port: f"input{number}" for number, port in enumerate(asked.read)}
             outputs = {port: f"output{number}" for number, port in enumerate(gives)}
             whole = builder.network
-            return compile_(whole.extract(part.nodes, inputs, outputs, name=whole.name), planned)
+            made = whole.extract(part.nodes, inputs, outputs, name=whole.name)
+            take_turned(made, asked.read, pictures)
+            return compile_(made, planned)
 
         asked = [Asked(part.reads(), [], []) for part in parts]
-        start = _in_turn(parts, asked, boundary, wanted, compiled)
+        start = _in_turn(parts, asked, boundary, wanted, pictures, compiled)
         layers = tuple(node.name for node in nodes)
-        return cls(start, boundary, [], results, new, layers, is_shared=False)
+        about = results, new, layers
+        return cls(start, boundary, [], *about, pictures=pictures, is_shared=False)
 
     @classmethod
     def of_all_sizes(
@@ -209,6 +220,7 @@ class Tail:
         wanted = [network.results[number].inputs[0] for number in results]
         late = {port for node in own for port in node.outputs}
         boundary = _read_from_outside(own, late, wanted)
+        pictures = pictures_of(own, boundary, wanted)
         asked, done = [], set[Port]()
         for part in parts:
             asked.append(by_sizes(part, late, opened))
@@ -223,11 +235,13 @@ class Tail:
             inner = opened.in_order({*asked.nodes, *part.nodes})
             made = network.extract(inner, inputs, outputs, name=network.name)
             take_shapes(made, len(asked.read))
+            take_turned(made, asked.read, pictures)
             return compile_(made, planned)
 
-        start = _in_turn(parts, asked, boundary, wanted, compiled)
+        start = _in_turn(parts, asked, boundary, wanted, pictures, compiled)
         layers = tuple(node.name for node in nodes)
-        return cls(start, boundary, _shapes(parts, asked), results, new, layers, is_shared=True)
+        about = _shapes(parts, asked), results, new, layers
+        return cls(start, boundary, *about, pictures=pictures, is_shared=True)
 
 
 def _results(
@@ -287,6 +301,7 @@ def _in_turn(
     asked: Sequence[Asked],
     boundary: Sequence[Port],
     wanted: Sequence[Port],
+    pictures: Collection[Port],
     compiled: Callable[[Segment, Asked, Sequence[Port]], CompiledNetwork],
 ) -> Start:
     """Run parts one after the other, each as a plan of its own or node by node.
@@ -296,6 +311,7 @@ def _in_turn(
         asked: what each needs as a network.
         boundary: what arrays are given of; behind them are arrays that tell shapes.
         wanted: what is returned.
+        pictures: what networks of parts are given with their channels as the last axis.
         compiled: makes a part a network that gives some ports.
     """
     if not any(map(_may_be_planned, parts)):
@@ -317,12 +333,14 @@ def _in_turn(
                 reads = []
             walk_first = None if part.is_planned else walk
             begins.append(_planned(compiled(part, own, gives), walk_first, len(reads)))
-            reads += [*own.read, *((port, "shape") for port in own.shapes)]
+            reads += [(port, "turned") if port in pictures else port for port in own.read]
+            reads += [(port, "shape") for port in own.shapes]
         rows.append((reads, gives))
     ports: dict[Hashable, None] = dict.fromkeys(boundary)
     ports |= dict.fromkeys((port, "shape") for port in _shapes(parts, asked))
     given = len(ports)
     ports |= dict.fromkeys([*wanted, *(port for _, gives in rows for port in gives)])
+    ports |= dict.fromkeys((port, "turned") for port in pictures)
     numbers = {port: number for number, port in enumerate(ports)}
     constants = [
         port.desc.constant if isinstance(port, Port) else None for port in [*ports][given:]
@@ -331,6 +349,7 @@ def _in_turn(
     forgotten = [[numbers[port] for port in last if last[port] == k] for k in range(len(rows))]
     places = [([numbers[p] for p in reads], [numbers[p] for p in gives]) for reads, gives in rows]
     results = [numbers[port] for port in wanted]
+    turned = [(numbers[port], numbers[port, "turned"]) for port in pictures]
 
     def start(context: Context) -> Compute:
         workspace = Workspace(context.compiled.memory)  # they run by turns
@@ -338,6 +357,8 @@ def _in_turn(
 
         def compute(*arrays: Array) -> list[Array]:
             values: list[Any] = [*arrays, *constants]
+            for picture, view in turned:
+                values[view] = np.moveaxis(values[picture], 1, -1)
             for run, (reads, writes), forget in zip(runs, places, forgotten, strict=True):
                 outputs = run(*[values[number] for number in reads])
                 for number, output in zip(writes, outputs_of(outputs), strict=True):
