@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
+from polydevice_cpu.algorithms.by_machine.windows import maxima
+from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.onednn.library import library
 from tests.cpu import models
 from tests.cpu.loading import image, load
+from tests.cpu.machine_code import with_avx512
+from tests.guard_pages import SIDES, guarded
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
 
@@ -132,3 +138,79 @@ def test_averages_of_windows_that_reach_far(core, window, counts, known):
         np.testing.assert_allclose(executable.infer({"x": x})["y"], want, rtol=1e-5, atol=1e-6)
     found = {step.implementation for step in executable.latest_plan().steps}
     assert not known or "numpy" not in found
+
+
+PLACES = {
+    "2x2, side by side": ({"kernel_shape": [2, 2], "strides": [2, 2]}, (3, 5, 9, 47)),
+    "3x3": ({"kernel_shape": [3, 3], "pads": [1] * 4}, (1, 3, 17, 18)),
+    "3x3, half as many": ({"kernel_shape": [3, 3], "pads": [1] * 4, "strides": [2, 2]},
+                          (2, 3, 18, 70)),
+    "a row, rounded up": ({"kernel_shape": [5], "strides": [3], "ceil_mode": 1}, (4, 3, 101)),
+    "dilated": ({"kernel_shape": [2, 3], "dilations": [3, 2], "pads": [1, 2, 1, 2]}, (1, 2, 9, 40)),
+    "a volume": ({"kernel_shape": [2, 3, 4], "strides": [1, 2, 2], "pads": [0, 1, 2, 1, 1, 3]},
+                 (2, 2, 5, 6, 21)),
+    "as large as the picture": ({"kernel_shape": [7, 9], "pads": [3, 4, 3, 4]}, (1, 2, 7, 9)),
+    "far apart": ({"kernel_shape": [1, 2], "strides": [5, 7]}, (1, 40, 21, 140)),
+    "one": ({"kernel_shape": [1, 1]}, (1, 1, 1, 1)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("window", PLACES)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_where_maxima_are(core, window, threads):
+    """Of few different numbers, so that many are equal: the first one counts."""
+    attributes, shape = PLACES[window]
+    nodes = [("MaxPool", ["x"], ["y", "where"], attributes)]
+    names = ["n", "c", *"dhw"[-len(shape) + 2 :]]
+    model = models.build(nodes, {"x": names}, ["y", "where"], {}, opset=12)
+    request = load(core, model, CPU_THREADS_NUM=threads).create_infer_request()
+    for more in range(3):
+        sizes = [n + more for n in shape]
+        x = np.random.default_rng(more).integers(-3, 4, sizes).astype(np.float32)
+        found = request.infer({"x": x})
+        for name, want in zip(("y", "where"), models.answer(model, {"x": x}), strict=True):
+            np.testing.assert_array_equal(found[name], want)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize(("step", "width"), [(1, 33), (2, 31), (2, 32), (3, 50), (16, 16)])
+@with_avx512
+def test_code_of_maxima_stays_within_its_memory(axis, kind, side, step, width):
+    """And counts from where it is asked to; windows of 3 with a gap, over both ends."""
+    axes = [maxima.Axis(4, 3, 2, 1, 1, 0), maxima.Axis(width, width // step, 3, step, 2, 3)]
+    planes, shape = 6, (6, 4, width)
+    x = guarded(side, 4 * math.prod(shape)).view(np.float32).reshape(shape)
+    x[...] = np.random.default_rng(step).permutation(x.size).reshape(shape)
+    base = np.int32([[0, 1, 2, 3, 4, 5], [0, 1, 2, 0, 1, 2], [0] * 6][axis]) * 4 * width
+    results = (planes, 3, width // step)
+    values, where = (
+        guarded(side, np.dtype(each).itemsize * math.prod(results)).view(each).reshape(results)
+        for each in (np.float32, kind)
+    )
+    code = maxima.code_of(axes, planes, base, np.dtype(kind).itemsize)
+    assert code.bound([address_of(each) for each in (x, values, where)])() == 0
+    padded = np.pad(x, ((0, 0), (0, 0), (3, 3 + 2 * step)), constant_values=-1)
+    for plane, row, column in np.ndindex(results):
+        read = padded[plane, row : row + 2, column * step :][:, :5:2]
+        assert values[plane, row, column] == read.max()
+    in_plane = where - base[:, None, None]
+    read = x.reshape(planes, -1)[np.arange(planes)[:, None, None], in_plane]
+    np.testing.assert_array_equal(read, values)
+
+
+def test_nan_is_the_largest_and_the_lowest_number_has_a_place(core):
+    window = {"kernel_shape": [1, 3], "strides": [1, 3]}
+    nodes = [("MaxPool", ["x"], ["y", "where"], window)]
+    model = models.build(nodes, {"x": [1, 1, "h", "w"]}, ["y", "where"], {}, opset=12)
+    request = load(core, model).create_infer_request()
+    nan, inf = np.nan, np.inf
+    x = np.float32([[[[1, nan, 2, nan, nan, 7, -inf, 4, nan, -inf, inf, -inf]]]])
+    found = request.infer({"x": x})
+    np.testing.assert_array_equal(found["y"].ravel(), np.float32([nan, nan, nan, inf]))
+    assert found["where"].ravel().tolist() == [1, 3, 8, 10]
+    x = np.float32([[[[-inf, -inf, -inf, 3, 4, 5]]]])  # what code refuses
+    found = request.infer({"x": x})
+    assert found["y"].ravel().tolist() == [-inf, 5]
+    assert found["where"].ravel().tolist() == [0, 5]

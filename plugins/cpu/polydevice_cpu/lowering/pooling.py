@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,17 +15,23 @@ from polydevice.ops.arithmetic import Multiply
 from polydevice.ops.convolution import GroupConvolution
 from polydevice.ops.pooling import AvgPool, MaxPool, MaxPoolWithIndices, Pool
 from polydevice.ops.window import PadType
+from polydevice.shape import normalize_axis
 from polydevice.symbolic_size import is_symbolic
+from polydevice_cpu.algorithms.by_machine.code import Code, has_avx512
+from polydevice_cpu.algorithms.by_machine.windows import maxima
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.lowering.convolution.primitives import end_padding
+from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Attributes, Binary, PostOp
 from polydevice_cpu.onednn.constants import Algorithm, Arg, Query
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import pooling
+from polydevice_cpu.ops.pooling import max_pool_with_indices
+from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.building.column import Order, orders, sight, turned
 from polydevice_cpu.plan.building.pending import Flow, Packed, Pending
-from polydevice_cpu.plan.step import ArrayStep
+from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, ByMachine, Compute
 from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
@@ -36,11 +44,11 @@ _MAXIMA = (ElementType.f32, ElementType.u8, ElementType.i8)
 
 @lowers(MaxPool, MaxPoolWithIndices, AvgPool, heavy=True)
 def lower_pool(builder: PlanBuilder, node: Node) -> bool:
-    """Pool in the layout the value has; not where the indices of maxima are read."""
+    """Pool in the layout the value has; by machine code where the indices of maxima are read."""
     op = node.operation(Pool)
     source = node.inputs[0]
     if any(builder.uses(port) for port in node.outputs[1:]):
-        return False
+        return _with_indices(builder, node)
     types = (ElementType.f32,) if isinstance(op, AvgPool) else _MAXIMA
     if source.element_type not in types or node.outputs[0].shape is None:
         return False
@@ -86,6 +94,49 @@ def lower_pool(builder: PlanBuilder, node: Node) -> bool:
         )
         for order in orders(node)
     )
+
+
+def _with_indices(builder: PlanBuilder, node: Node) -> bool:
+    """Find maxima of f32 and where they are."""
+    op, (values, indices) = node.operation(MaxPoolWithIndices), node.outputs
+    if values.element_type is not ElementType.f32 or values.shape is None or not has_avx512():
+        return False
+    source, shape = builder.array_value(node.inputs[0]), values.shape.static
+    if 0 in (*source.shape, *shape) or normalize_axis(op.axis, len(shape)) > 2:
+        return False
+    results = [builder.new_dense(shape, each.element_type.dtype) for each in (values, indices)]
+    start = partial(_start, op, openmp.thread_count())
+    builder.emit(
+        ArrayStep(node.name, node.type, start, [source], results, MACHINE_CODE, writes=True)
+    )
+    for port, result in zip(node.outputs, results, strict=True):
+        builder.set(port, result)
+    return True
+
+
+def _start(op: MaxPoolWithIndices, threads: int, _: Context) -> Compute:
+    def compute(x: Array, *results: Array) -> tuple[()]:
+        for result, found in zip(results, max_pool_with_indices(op, x), strict=True):
+            np.copyto(result, found)
+        return ()
+
+    def prepare(values: Sequence[Value]) -> Code | None:
+        source, result, indices = values
+        sizes = source.shape[2:]
+        window, begin = op.window, op.window.pads(sizes)[0]
+        given = zip(
+            sizes, result.shape[2:], op.kernel, window.strides, window.dilations, begin, strict=True
+        )
+        axes = [maxima.Axis(*each) for each in given]
+        (images, channels), plane = source.shape[:2], math.prod(sizes)
+        axis = normalize_axis(op.axis, len(source.shape))
+        if source.elements >= 1 << 31:
+            return None
+        counted = (images, channels), (1, channels), (1, 1)
+        bases = np.resize(np.arange(math.prod(counted[axis]), dtype=np.int32), images * channels)
+        return maxima.code_of(axes, len(bases), bases * plane, indices.dtype.itemsize, threads)
+
+    return ByMachine(compute, prepare)
 
 
 def _as_convolution(builder: PlanBuilder, node: Node) -> bool:
