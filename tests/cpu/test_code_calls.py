@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from polydevice_cpu.algorithms.by_machine.indexed import taken as rows_taken
-from polydevice_cpu.algorithms.by_machine.rows import best, shares
+from polydevice_cpu.algorithms.by_machine.ranking import best
+from polydevice_cpu.algorithms.by_machine.rows import shares
 from polydevice_cpu.onednn.engine import address_of
 from tests.cpu.loading import load
 from tests.cpu.machine_code import by_machine_code, missing_avx512, with_avx512

@@ -20,9 +20,10 @@ from polydevice_cpu.algorithms.by_machine import (
 )
 from polydevice_cpu.algorithms.by_machine.indexed import scattered
 from polydevice_cpu.algorithms.by_machine.indexed import taken as rows_taken
+from polydevice_cpu.algorithms.by_machine.ranking import best, order
 from polydevice_cpu.algorithms.by_machine.regions import geometry
 from polydevice_cpu.algorithms.by_machine.resampling import sampling
-from polydevice_cpu.algorithms.by_machine.rows import best, norms, shares, short_rows
+from polydevice_cpu.algorithms.by_machine.rows import norms, shares, short_rows
 from polydevice_cpu.algorithms.by_machine.rows import sums as row_sums
 from polydevice_cpu.onednn.engine import address_of
 from tests.cpu.loading import load
@@ -35,6 +36,9 @@ TABLES = {
     "best": (best, "_BEST"),
     "bytes": (byte_table, "_LOOK"),
     "first": (best, "_FIRST"),
+    "as many as are wanted": (order, "SELECT"),
+    "pairs by counting": (order, "COUNT"),
+    "pairs by digits": (order, "RADIX"),
     "row sums": (row_sums, "_SUM"),
     "rows taken": (rows_taken, "_TAKE"),
     "parts that a loop moves": (between_iterations, "_MOVE"),

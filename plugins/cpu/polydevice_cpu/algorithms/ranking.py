@@ -12,7 +12,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice_cpu.algorithms.axes import to_front
-from polydevice_cpu.algorithms.by_machine.rows.best import ranked
+from polydevice_cpu.algorithms.by_machine.ranking.best import ranked
 
 _NARROW = "?bhiBHe"
 """NumPy's codes of element types that int32 or f32 hold exactly; f32 itself is `f`."""

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polydevice.dtype import Array, ElementType
+from polydevice.dtype import Array
 from polydevice.ops.topk import TopK, TopKMode, TopKSort
 from polydevice.shape import normalize_axis
 from polydevice_cpu.algorithms.by_machine.code import Code, Told, has_avx512
-from polydevice_cpu.algorithms.by_machine.indexed.elements import taking
+from polydevice_cpu.algorithms.by_machine.ranking import first, rows
+from polydevice_cpu.algorithms.by_machine.ranking.best import prepared_first
+from polydevice_cpu.algorithms.by_machine.ranking.keys import KINDS
 from polydevice_cpu.algorithms.by_machine.rows import extremes
-from polydevice_cpu.algorithms.by_machine.rows.best import keeps_few, prepared_few, prepared_first
 from polydevice_cpu.algorithms.ranking import extreme
 from polydevice_cpu.lower import lowers
+from polydevice_cpu.onednn import openmp
 from polydevice_cpu.ops.topk import topk
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, ByMachine, Compute
@@ -40,7 +42,7 @@ def lower_topk(builder: PlanBuilder, node: Node) -> bool:
         return False
     if count.item() == 1 and not builder.uses(node.outputs[0]):
         return _find_one(builder, node)
-    return _find_few(builder, node, count.item())
+    return _find_first(builder, node, count.item())
 
 
 def _find_one(builder: PlanBuilder, node: Node) -> bool:
@@ -62,22 +64,20 @@ def _find_one(builder: PlanBuilder, node: Node) -> bool:
     return True
 
 
-def _find_few(builder: PlanBuilder, node: Node, count: int) -> bool:
-    """Find so many of each row of f32, and take them."""
+def _find_first(builder: PlanBuilder, node: Node, count: int) -> bool:
+    """Find so many along the axis, and take them."""
     op, index = node.operation(TopK), node.outputs[1]
     source = builder.array_value(node.inputs[0])
     axis = normalize_axis(op.axis, len(source.shape))
-    is_last = axis == len(source.shape) - 1 and 0 not in source.shape
-    is_plain = source.dtype == np.float32 and index.element_type is ElementType.i64
-    if not is_last or not is_plain or op.sort is TopKSort.INDEX or not has_avx512():
+    if not has_avx512() or source.dtype not in KINDS or 0 in source.shape:
         return False
-    if not keeps_few(math.prod(source.shape[:-1]), count, source.shape[-1]):
+    if not 0 < count <= min(source.shape[axis], rows.MOST):
         return False
-    shape = (*source.shape[:-1], count)
+    shape = (*source.shape[:axis], count, *source.shape[axis + 1 :])
     results = [
         builder.new_dense(shape, each.element_type.dtype) for each in (index, node.outputs[0])
     ]
-    start = partial(_start_few, op)
+    start = partial(_start_first, op, axis, openmp.thread_count())
     builder.emit(
         ArrayStep(node.name, node.type, start, [source], results, MACHINE_CODE, writes=True)
     )
@@ -86,22 +86,18 @@ def _find_few(builder: PlanBuilder, node: Node, count: int) -> bool:
     return True
 
 
-def _start_few(op: TopK, _: Context) -> Compute:
+def _start_first(op: TopK, axis: int, threads: int, _: Context) -> Compute:
     def compute(x: Array, *results: Array) -> tuple[()]:
-        found = topk(op, x, np.array(results[0].shape[-1]))
+        found = topk(op, x, np.array(results[0].shape[axis]))
         for result, each in zip(results, reversed(found), strict=True):
             np.copyto(result, each)
         return ()
 
     def prepare(values: Sequence[Value]) -> Code | None:
-        shape, count = values[0].shape, values[1].shape[-1]
-        rows = values[0].elements // shape[-1]
-        if not keeps_few(rows, count, shape[-1]):
-            return None
-        is_largest = op.mode is TopKMode.MAX
-        found, kept = prepared_few(rows, shape[-1], count, descending=is_largest)
-        taken = taking((rows, shape[-1]), 1, count, (4, 8))
-        return Code.of([found, taken], kept)
+        x, index, _ = values
+        shape = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
+        how = op.mode is TopKMode.MAX, op.sort is TopKSort.INDEX, threads
+        return first.code_of(shape, x.dtype, index.shape[axis], index.dtype, *how)
 
     return ByMachine(compute, prepare)
 

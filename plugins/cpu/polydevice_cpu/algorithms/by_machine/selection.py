@@ -42,7 +42,7 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
     SUB,
     Instructions,
 )
-from polydevice_cpu.algorithms.by_machine.rows.best import (
+from polydevice_cpu.algorithms.by_machine.ranking.best import (
     ROOM,
     SQUARE,
     TOLD_BYTES,

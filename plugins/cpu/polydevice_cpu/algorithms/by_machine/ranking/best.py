@@ -223,14 +223,6 @@ FEW = 16
 """So many are kept without a bound: each that comes in moves two times eight of them at most."""
 
 
-def keeps_few(rows: int, count: int, length: int) -> bool:
-    """Whether `prepared_few` has code for so many of each row."""
-    if not 0 < count <= length < NONE:
-        return False
-    square = count * count
-    return count <= FEW or square <= SQUARE * length or rows * square <= SPARED
-
-
 def prepared_few(
     rows: int, length: int, count: int, *, descending: bool
 ) -> tuple[tuple[Any, bytes], object]:

@@ -1,0 +1,1 @@
+"""Ranking: which elements of rows come first, and in which order."""
