@@ -24,7 +24,6 @@ from polydevice_cpu.algorithms.by_machine.ranking import best, order
 from polydevice_cpu.algorithms.by_machine.regions import geometry
 from polydevice_cpu.algorithms.by_machine.resampling import sampling
 from polydevice_cpu.algorithms.by_machine.rows import norms, shares, short_rows
-from polydevice_cpu.algorithms.by_machine.rows import sums as row_sums
 from polydevice_cpu.onednn.engine import address_of
 from tests.cpu.loading import load
 from tests.cpu.machine_code import missing_avx512, needs, with_avx2, with_avx512
@@ -39,7 +38,6 @@ TABLES = {
     "as many as are wanted": (order, "SELECT"),
     "pairs by counting": (order, "COUNT"),
     "pairs by digits": (order, "RADIX"),
-    "row sums": (row_sums, "_SUM"),
     "rows taken": (rows_taken, "_TAKE"),
     "parts that a loop moves": (between_iterations, "_MOVE"),
     "a counter": (between_iterations, "_COUNT"),

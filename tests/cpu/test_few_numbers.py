@@ -14,7 +14,6 @@ import pytest
 
 from polydevice_cpu.algorithms.by_machine import small
 from polydevice_cpu.algorithms.by_machine.rows import shares
-from polydevice_cpu.algorithms.by_machine.rows import sums as row_sums
 from polydevice_cpu.algorithms.by_machine.small import Function, prepared
 from polydevice_cpu.onednn.engine import address_of
 from tests.cpu.loading import load
@@ -238,20 +237,6 @@ def test_rows(side, length, name):
         code, told = found
         assert not code(shares.placed(told, *map(address_of, (a, b, got))))
         np.testing.assert_array_equal(got, np.broadcast_to(PAIRS[name](a, b), shape))
-
-
-@with_avx512
-@pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("length", [1, 8, 15, 16, 33, 128])
-def test_sums_of_rows(side, length):
-    rng = np.random.default_rng(length)
-    for rows in (1, 3, 40):
-        x = guarded(side, 4 * rows * length).view(F).reshape(rows, length)
-        got = guarded(side, 4 * rows).view(F)
-        x[...] = rng.normal(size=x.shape)
-        code, told = row_sums.prepared(rows, length, 0.5)
-        assert not code(shares.placed(told, address_of(x), address_of(got)))
-        np.testing.assert_allclose(got, x.astype(float).sum(1) / 2, rtol=1e-5, atol=1e-5)
 
 
 def test_what_is_too_much():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,20 +13,21 @@ from polydevice.ops import reduce
 from polydevice.ops.op import Op
 from polydevice.shape import normalize_axis
 from polydevice.symbolic_size import is_symbolic
-from polydevice_cpu.algorithms.by_machine.code import Told, has_avx512
-from polydevice_cpu.algorithms.by_machine.rows import extremes as row_extremes
-from polydevice_cpu.algorithms.by_machine.rows import integers as row_integers
-from polydevice_cpu.algorithms.by_machine.rows import sums as row_sums
+from polydevice_cpu.algorithms.by_machine.code import Code, has_avx512
+from polydevice_cpu.algorithms.by_machine.reductions.kernel import How
+from polydevice_cpu.algorithms.by_machine.reductions.loops import KINDS, code_of
 from polydevice_cpu.algorithms.by_machine.rows.short_rows import extremes
+from polydevice_cpu.implement import run
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.lowering.matmul import multiplied_along
+from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Algorithm, Arg
 from polydevice_cpu.onednn.descriptor import Descriptor, row_major
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import pooling, reduction
 from polydevice_cpu.plan.binding.context import Context
-from polydevice_cpu.plan.step import ArrayStep, ByMachine, Compute, PrimitiveStep
+from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, ByMachine, Compute, PrimitiveStep
 from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
@@ -67,17 +67,27 @@ _ROW_NS: dict[np.ufunc, int] = {np.add: 16, np.multiply: 16, np.maximum: 78, np.
 """What `reduce` takes for a short row; a position takes 500."""
 
 
-_NUMBERS = ElementType.f32, ElementType.i32, ElementType.i64
+_NUMBERS = ElementType.f32, ElementType.f64, ElementType.i32, ElementType.i64
 """Types of which one element is its own sum, mean and maximum; others than f32 are else NumPy's."""
+
+_HOW: dict[type[Op], How] = {
+    reduce.ReduceMean: How.MEAN,
+    reduce.ReduceSum: How.SUM,
+    reduce.ReduceProd: How.PRODUCT,
+    reduce.ReduceMax: How.LARGEST,
+    reduce.ReduceMin: How.SMALLEST,
+    reduce.ReduceL1: How.L1,
+    reduce.ReduceL2: How.L2,
+}
 
 BEHIND = 16
 """From so many elements behind the reduced axes on, pooling and products read them side by side,
 longer axes than `COLUMNS` from two elements on."""
 
 
-@lowers(*_UFUNCS)
+@lowers(*_HOW)
 def lower_reduce(builder: PlanBuilder, node: Node) -> bool:
-    """Reduce f32 values along constant axes, and drop axes of one element of others."""
+    """Reduce along constant axes, and drop axes of one element."""
     op = node.operation(reduce.Reduction)
     source, axes_port = node.inputs
     axes_array = axes_port.desc.constant
@@ -89,17 +99,10 @@ def lower_reduce(builder: PlanBuilder, node: Node) -> bool:
     if not axes:
         return False
     kept = tuple(1 if d in axes else n for d, n in enumerate(value.shape))
-    if kept == value.shape:
+    if kept == value.shape and type(op) in _UFUNCS:
         builder.set(node.outputs[0], value if op.keep_dims else _dropped(builder, value, axes))
         return True
-    if source.element_type is not ElementType.f32:
-        result = _of_integers(builder, node, value, axes, kept)
-    elif not value.in_reach:
-        return False
-    else:
-        result = _as_pooling(builder, node, value, axes, kept) or _in_memory_order(
-            builder, node, value, axes
-        )
+    result = _reduced(builder, node, value, axes, kept)
     if result is None:
         return False
     if not op.keep_dims:
@@ -108,52 +111,74 @@ def lower_reduce(builder: PlanBuilder, node: Node) -> bool:
     return True
 
 
-_INTEGERS: dict[type[Op], str] = {
-    reduce.ReduceSum: "sum",
-    reduce.ReduceProd: "product",
-    reduce.ReduceMax: "largest",
-    reduce.ReduceMin: "smallest",
-}
-
-
-def _of_integers(
+def _reduced(
     builder: PlanBuilder, node: Node, value: Value, axes: set[int], kept: tuple[int, ...]
 ) -> Value | None:
-    """Reduce few integers along axes that follow each other by machine code."""
-    first, behind = min(axes), max(axes) + 1
-    how = _INTEGERS.get(type(node.op))
-    if how is None or len(axes) < behind - first or not has_avx512():
+    """Reduce to the kept sizes, whichever way takes least; None where NumPy may do it."""
+    is_f32 = node.inputs[0].element_type is ElementType.f32
+    if is_f32 and value.strides is None:  # in blocks of channels, as convolutions leave them
+        result = _as_pooling(builder, node, value, axes, kept)
+        if result is not None:
+            return result
+    result = _by_code(builder, node, value, axes)
+    if result is None and is_f32 and value.in_reach and type(node.op) in _UFUNCS:
+        result = _as_pooling(builder, node, value, axes, kept)
+        result = result or _in_memory_order(builder, node, value, axes)
+    return result
+
+
+def _by_code(builder: PlanBuilder, node: Node, value: Value, axes: set[int]) -> Value | None:
+    """Reduce by machine code, in whichever order the axes lie; the result keeps the order."""
+    how, op, threads = _HOW[type(node.op)], node.op, openmp.thread_count()
+    if 0 in value.shape or not has_avx512():
         return None
-    source = builder.dense(value)
-    sizes, ufunc = source.shape, _UFUNCS[type(node.op)]
-    count = math.prod(sizes[first:behind])
-    seen = source.view(*_joined(sizes, first, behind, count))
-    result = builder.new_dense(kept, source.dtype)
-    target = result.view(*_joined(kept, first, behind, 1))
+    if value.dtype not in KINDS:
+        value = builder.wide(value)
+    if value.strides is None or not value.has_no_gaps:
+        value = builder.dense(value)
+    ordered, places = _in_order(value)
+    along = {places.index(axis) for axis in axes}
+    if value.dtype not in KINDS or code_of(ordered.shape, along, value.dtype, how) is None:
+        return None
+    kept = tuple(1 if axis in along else size for axis, size in enumerate(ordered.shape))
+    result = builder.new_dense(kept, value.dtype)
+    numbers = np.array(sorted(along))
 
     def write(x: Array, y: Array) -> tuple[()]:
-        ufunc.reduce(x, axis=first, keepdims=True, out=y)
+        np.copyto(y, run(op, [x, numbers])[0].reshape(y.shape))
         return ()
 
-    def prepare(values: Sequence[Value]) -> Told | None:
-        shape, item_bytes = values[0].shape, values[0].dtype.itemsize
-        return row_integers.prepared(shape, first, item_bytes, how)
+    def prepare(values: Sequence[Value]) -> Code | None:
+        return code_of(values[0].shape, along, values[0].dtype, how, threads)
 
     computed = ByMachine(write, prepare, may_refuse=False)
 
     def start(_: Context) -> Compute:
         return computed
 
-    builder.emit(ArrayStep(node.name, node.type, start, [seen], [target], writes=True))
-    return result
+    step = ArrayStep(node.name, node.type, start, [ordered], [result], MACHINE_CODE, writes=True)
+    builder.emit(step)
+    return _turned_back(result, places)
 
 
-def _joined(
-    sizes: tuple[int, ...], first: int, behind: int, size: int
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Shape and steps where some axes are one of such a size."""
-    shape = (*sizes[:first], size, *sizes[behind:])
-    return shape, row_major(shape)
+def _in_order(value: Value) -> tuple[Value, list[int]]:
+    """The same value with its axes as they lie in memory, and which these are."""
+    places = list(range(len(value.shape)))
+    strides = value.strides
+    if strides is None or value.is_dense or not value.has_no_gaps:
+        return value, places
+    places.sort(key=lambda axis: -strides[axis])
+    shape = tuple(value.shape[axis] for axis in places)
+    return value.view(shape, row_major(shape)), places
+
+
+def _turned_back(result: Value, places: Sequence[int]) -> Value:
+    """A row-major value whose axes `_in_order` has turned, as they were before."""
+    if list(places) == sorted(places):
+        return result
+    steps = row_major(result.shape)
+    back = [places.index(axis) for axis in range(len(places))]
+    return result.view(tuple(result.shape[n] for n in back), tuple(steps[n] for n in back))
 
 
 def _as_pooling(
@@ -188,25 +213,15 @@ def _in_memory_order(
     237 us.
     """
     # Sums in bf16 would lose what they are made of, and NumPy and oneDNN take 20 times as long.
-    value = builder.wide(value)
-    strides = value.strides
-    places = list(range(len(value.shape)))
-    if strides is not None and not value.is_dense and value.has_no_gaps:
-        places.sort(key=lambda axis: -strides[axis])
-        shape = tuple(value.shape[axis] for axis in places)
-        value = value.view(shape, row_major(shape))
-        axes = {places.index(axis) for axis in axes}
+    value, places = _in_order(builder.wide(value))
+    axes = {places.index(axis) for axis in axes}
     kept = tuple(1 if axis in axes else n for axis, n in enumerate(value.shape))
     result = (
         _as_columns(builder, node, value, axes, kept)
         or _as_rows(builder, node, value, axes, kept)
         or _as_reduction(builder, node, value, kept)
     )
-    if result is None or places == sorted(places):
-        return result
-    steps = row_major(kept)
-    back = [places.index(axis) for axis in range(len(places))]
-    return result.view(tuple(kept[n] for n in back), tuple(steps[n] for n in back))
+    return None if result is None else _turned_back(result, places)
 
 
 def _as_columns(
@@ -301,36 +316,8 @@ def _as_rows(
             np.divide(y, count, out=y)
         return ()
 
-    has_code = (is_last and ufunc is np.add) or ufunc in (np.maximum, np.minimum)
-    prepare = partial(_prepared, ufunc, axis, is_mean)
-    computed = ByMachine(write, prepare, may_refuse=False) if has_code and has_avx512() else write
-
-    def start(_: Context) -> Compute:
-        return computed
-
-    builder.emit(ArrayStep(node.name, node.type, start, [seen], [target], writes=True))
+    builder.emit(ArrayStep(node.name, node.type, lambda _: write, [seen], [target], writes=True))
     return result
-
-
-def _prepared(
-    ufunc: object,
-    axis: int,
-    is_mean: bool,
-    values: Sequence[Value],
-) -> Told | None:
-    """Code for few elements: sums of rows, and the largest or smallest along any axis."""
-    shape, elements = values[0].shape, values[0].elements
-    if ufunc is np.add:
-        count, rows = shape[-1], math.prod(shape[:-1])
-        fits = 0 < elements <= FEW
-        return row_sums.prepared(rows, count, 1 / count if is_mean else 1.0) if fits else None
-    fits = 0 < elements <= row_extremes.MOST
-    largest = ufunc is np.maximum
-    return row_extremes.values(shape, axis, largest=largest) if fits else None
-
-
-FEW = 1 << 16
-"""Elements of rows up to which they are added up in one call with primitives."""
 
 
 def _as_reduction(

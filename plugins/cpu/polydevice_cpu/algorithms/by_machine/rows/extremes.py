@@ -1,7 +1,6 @@
-"""The largest or smallest along an axis of few elements, or where it is, by machine code.
+"""Where the largest or smallest along an axis of few elements is, by machine code.
 
-NumPy takes 3 to 9 us for it. NaN is the largest and the smallest; of where it is, code knows
-nothing.
+NumPy takes 3 to 9 us for it. NaN is both, of where which is code knows nothing.
 """
 
 from __future__ import annotations
@@ -14,8 +13,6 @@ from polydevice.processor.machine_code import function_of
 from polydevice_cpu.algorithms.by_machine.code import Told
 from polydevice_cpu.algorithms.by_machine.instructions import (
     LOAD,
-    MAX,
-    MIN,
     R8,
     R9,
     R10,
@@ -28,10 +25,8 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
     RBX,
     RCX,
     RDI,
-    STORE,
     Instructions,
 )
-from polydevice_cpu.algorithms.by_machine.matrix_code import quarters
 
 MOST = 1 << 14
 """Elements; of more, other code takes less time for each."""
@@ -56,69 +51,6 @@ class _Extremes(Instructions):
         """Set a mask of elements for which something holds, among those that there are."""
         self.vector(0xC2, mask, first, second, is_memory=False, mask=_LANES_THERE)
         self.text.append(how)
-
-    def take(self, x: int, best: int) -> None:
-        """Append what makes the better one of two the best, of each element; NaN stays."""
-        opcode = MAX if self.largest else MIN
-        self.vector(opcode, best, x, best, is_memory=False, mask=_LANES_THERE)
-        self.found(_NAN, x, x, _UNORDERED)
-        self.vector(0x28, best, 0, x, is_memory=False, mask=_NAN)  # vmovaps
-
-
-@lru_cache(maxsize=4)
-def _values(*, largest: bool, of_rows: bool) -> bytes:
-    """Of columns; or of rows, whose blocks follow each other, and which are parts."""
-    code = _Extremes(largest=largest)
-    code.begin(0)
-    code.load(R8, RDI, _SOURCE)
-    code.load(R9, RDI, _RESULT)
-    code.load(R10, RDI, _STEP)
-    code.load(R11, RDI, _PARTS)
-    part = len(code.text)
-    code.move(R13, R8)
-    code.move(R14, R9)
-    code.load(R12, RDI, _BLOCKS)
-    if of_rows:
-        code.spread(_BEST, R8)
-    block = len(code.text)
-    code.raw("b8ffff0000")  # mov eax, 0xffff
-    code.compare(R12, 1)
-    code.set_if_equal(RAX, RDI, 8 * _MASK)
-    code.set_mask(_LANES_THERE, RAX)
-    if of_rows:
-        code.vector(LOAD, _X, 0, R13, mask=_LANES_THERE)
-        code.take(_X, _BEST)
-    else:
-        code.vector(LOAD, _BEST, 0, R13, mask=_LANES_THERE)
-        code.move(RBX, R13)
-        code.load(RCX, RDI, _LENGTH)
-        element = len(code.text)
-        code.vector(LOAD, _X, 0, RBX, mask=_LANES_THERE)
-        code.take(_X, _BEST)
-        code.add(RBX, R10)
-        code.again(RCX, element)
-        code.vector(STORE, _BEST, 0, R14, mask=_LANES_THERE)
-    for register in (R13, R14):
-        code.step(register, 4 * LANES)
-    code.again(R12, block)
-    if of_rows:
-        code.raw("b8ffff0000")
-        code.set_mask(_LANES_THERE, RAX)
-        for how in (0x4E, 0xB1):
-            quarters(code, _X, _BEST, _BEST, how)
-            code.take(_X, _BEST)
-        for how in (0x4E, 0xB1):
-            code.vector(0x04, _X, 0, _BEST, kind=3, prefix=1, is_memory=False)  # vpermilps
-            code.text.append(how)
-            code.take(_X, _BEST)
-        code.raw("b801000000")  # mov eax, 1
-        code.set_mask(_LANES_THERE, RAX)
-        code.vector(STORE, _BEST, 0, R9, mask=_LANES_THERE)
-    code.add(R8, RDI, _PART)
-    code.add(R9, RDI, _RESULT_PART)
-    code.again(R11, part)
-    code.end(0)
-    return bytes(code.text)
 
 
 @lru_cache(maxsize=4)
@@ -182,24 +114,17 @@ def _where(*, largest: bool, is_wide: bool) -> bytes:
     return bytes(code.text)
 
 
-def values(shape: tuple[int, ...], axis: int, *, largest: bool) -> Told:
-    """Return the function of the best elements along an axis, and what it is told but addresses.
+def where(shape: tuple[int, ...], axis: int, *, largest: bool, is_wide: bool) -> Told:
+    """Return the function of where the first best element along an axis is, and what it is told.
+
+    Addresses are left out. It returns 1 where there is NaN.
 
     Args:
         shape: of f32, row-major, without sizes of 0.
         axis: which.
         largest: whether the largest are wanted.
+        is_wide: whether indices have 8 bytes, instead of 4.
     """
-    before, size, behind = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
-    if behind == 1:
-        numbers = _numbers((before, size, 1), size, 4, size * 4)
-        return function_of(_values(largest=largest, of_rows=True)), numbers
-    numbers = _numbers((before, size, behind), behind, 4 * behind, size * behind * 4)
-    return function_of(_values(largest=largest, of_rows=False)), numbers
-
-
-def where(shape: tuple[int, ...], axis: int, *, largest: bool, is_wide: bool) -> Told:
-    """Return the same of where the first of the best is; `is_wide`: as 8 bytes, instead of 4."""
     before, size, behind = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
     item = 8 if is_wide else 4
     numbers = _numbers((before, size, behind), behind, item * behind, size * behind * 4)

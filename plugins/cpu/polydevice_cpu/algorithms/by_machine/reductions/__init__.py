@@ -1,0 +1,1 @@
+"""Reductions of numbers along any axes."""
