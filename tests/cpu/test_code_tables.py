@@ -56,6 +56,7 @@ TABLES = {
     "shares of rows": (shares, "_ROWS"),
     "shares of columns": (shares, "_COLUMNS"),
     "logarithms of shares": (shares, "_LOGARITHMS"),
+    "logarithms of shares of columns": (shares, "_COLUMN_LOGARITHMS"),
 }
 
 
@@ -166,12 +167,11 @@ def test_shares(side, threads, shape):
     x[...] = rng.normal(0, rng.choice([1, 30]), shape)
     run(shares.code(shape, threads), x, got)
     np.testing.assert_allclose(got, shares_of(x, 1), rtol=1e-5, atol=1e-37)
-    if shape[2] == 1:
-        logarithms = np.empty_like(x)
-        run(shares.code(shape, threads, logarithm=True), x, logarithms)
-        want = x - x.max(1, keepdims=True).astype(float)
-        want -= np.log(np.exp(want).sum(1, keepdims=True))
-        np.testing.assert_allclose(logarithms, want, rtol=3e-7, atol=1e-7)
+    logarithms = guarded(side, 4 * size).view(F).reshape(shape)
+    run(shares.code(shape, threads, logarithm=True), x, logarithms)
+    want = x - x.max(1, keepdims=True).astype(float)
+    want -= np.log(np.exp(want).sum(1, keepdims=True))
+    np.testing.assert_allclose(logarithms, want, rtol=3e-7, atol=2e-7)
     run(shares.code(shape, threads), x, x)
     np.testing.assert_array_equal(x, got)
 
@@ -191,16 +191,17 @@ def test_threads_leave_a_row_that_one_of_them_computes_in_place(shape):
 
 
 @with_avx512
-def test_logarithms_of_sure_shares():
+@pytest.mark.parametrize("behind", [1, 20])
+def test_logarithms_of_sure_shares(behind):
     """Of which one is nearly 1: sums of f32 tell its logarithm to 6e-8."""
-    x = np.zeros((40, 2, 1), F)
-    x[:, 1, 0] = -np.linspace(0, 30, 40)
+    x = np.zeros((40, 2, behind), F)
+    x[:, 1] = -np.linspace(0, 30, 40)[:, None]
     got = np.empty_like(x)
     assert shares.softmax(x, got, logarithm=True)
-    want = -np.log1p(np.exp(x[:, 1, 0].astype(float)))
-    np.testing.assert_allclose(got[:, 0, 0], want, rtol=0, atol=7e-8)
-    np.testing.assert_allclose(got[:, 1, 0], want + x[:, 1, 0], rtol=2e-7)
-    odd = np.zeros((3, 20, 1), F)
+    want = -np.log1p(np.exp(x[:, 1].astype(float)))
+    np.testing.assert_allclose(got[:, 0], want, rtol=0, atol=7e-8)
+    np.testing.assert_allclose(got[:, 1], want + x[:, 1], rtol=2e-7)
+    odd = np.zeros((3, 20, behind), F)
     odd[0, 3], odd[1, 3], odd[2] = np.nan, np.inf, -np.inf
     assert shares.softmax(odd, odd, logarithm=True)
     assert np.isnan(odd).all()

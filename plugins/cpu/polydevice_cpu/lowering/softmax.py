@@ -88,8 +88,6 @@ def _by_machine(builder: PlanBuilder, node: Node, value: Value, axis: int) -> bo
     sizes = _around(value, axis)
     length, behind = sizes[1:]
     logarithm = isinstance(node.op, LogSoftmax)
-    if logarithm and behind != 1:
-        return False
     if 1 < behind < SIDE_BY_SIDE and math.prod(value.shape) >= MOVED:
         value = builder.in_layout(value, _along(value, axis))
         sizes = _around(value, axis)

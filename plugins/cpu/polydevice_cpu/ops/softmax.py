@@ -31,15 +31,19 @@ FEW_TERMS = 4
 reduction along an axis, however short."""
 
 
+def _shares(x: Array, axis: int, *, logarithm: bool = False) -> Array | None:
+    """Normalise f32 by machine code; None where there is none."""
+    result, axis = np.empty(x.shape, x.dtype), axis % x.ndim
+    sizes = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
+    source = np.ascontiguousarray(x).reshape(sizes)
+    return result if shares.softmax(source, result.reshape(sizes), logarithm=logarithm) else None
+
+
 @implements(SoftMax)
 def softmax(op: SoftMax, x: Array) -> Array:
     """The largest term is 1, so that the sum is at least 1."""
-    if x.dtype == np.float32 and x.ndim:
-        result, axis = np.empty(x.shape, x.dtype), op.axis % x.ndim
-        sizes = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
-        source = np.ascontiguousarray(x).reshape(sizes)
-        if shares.softmax(source, result.reshape(sizes)):
-            return result
+    if x.dtype == np.float32 and x.ndim and (result := _shares(x, op.axis)) is not None:
+        return result
     if x.ndim and 1 < x.shape[op.axis] <= FEW_TERMS:
         return narrow(_softmax_of_few(np.moveaxis(widen(x), op.axis, -1), op.axis), x.dtype)
     y = np.exp(_shifted(x, op.axis))
@@ -65,11 +69,9 @@ def _softmax_of_few(x: Array, axis: int) -> Array:
 @implements(LogSoftmax)
 def log_softmax(op: LogSoftmax, x: Array) -> Array:
     """Compute in the shifted domain, where the largest term is 0."""
-    if x.dtype == np.float32 and x.ndim and op.axis in (-1, x.ndim - 1):
-        result = np.empty(x.shape, x.dtype)
-        sizes = math.prod(x.shape[:-1]), x.shape[-1], 1
-        source = np.ascontiguousarray(x).reshape(sizes)
-        if shares.softmax(source, result.reshape(sizes), logarithm=True):
+    if x.dtype == np.float32 and x.ndim:
+        result = _shares(x, op.axis, logarithm=True)
+        if result is not None:
             return result
     y = _shifted(x, op.axis)
     total: Array = np.exp(y).sum(axis=op.axis, keepdims=True)

@@ -220,13 +220,59 @@ _COLUMNS = bytes.fromhex(
 )  # fmt: skip
 
 
+# The same of columns, which are read once more, less the logarithm of their sum as of rows.
+_COLUMN_LOGARITHMS = bytes.fromhex(
+    _LOADED
+    + "62627d48185f1a53"  # vbroadcastss zmm27, [rdi+104]; push rbx
+    "488b47184889c2f0480fc14720"  # claim: mov rax, [rdi+24]; mov rdx, rax; lock xadd [rdi+32], rax
+    "4c8b5f104c39d80f838f0100004801c2"  # mov r11, [rdi+16]; cmp rax, r11; jae end; add rdx, rax
+    "4c39da490f47d34829c24989d3"  # cmp rdx, r11; cmova rdx, r11; sub rdx, rax; mov r11, rdx
+    "4989c2"  # mov r10, rax
+    "4c89d031d248f77738"  # item: mov rax, r10; xor edx, edx; div qword ptr [rdi+56]
+    "488b4f304989c8480fafc1"  # mov rcx, [rdi+48]; mov r8, rcx; imul rax, rcx
+    "480faf472848c1e2044929d04801d0"  # imul rax, [rdi+40]; shl rdx, 4; sub r8, rdx; add rax, rdx
+    "48c7c6ffffffffba010000004c87c148d3e2"  # mov rsi, -1; mov edx, 1; xchg rcx, r8; shl rdx, cl
+    "48ffca4883f910480f47d6c5f892ca"  # dec rdx; cmp rcx, 16; cmova rdx, rsi; kmovw k1, edx
+    "4c89c148c1e1024c8b074c8b4f08"  # mov rcx, r8; shl rcx, 2; mov r8, [rdi]; mov r9, [rdi+8]
+    "4d8d04804d8d0c8162917c4828c3"  # lea r8, [r8+rax*4]; lea r9, [r9+rax*4]; vmovaps zmm0, zmm27
+    "488b57284c89c3"  # mov rdx, [rdi+40]; mov rbx, r8
+    "62f17c495f034801cb48ffca"  # most: vmaxps zmm0{k1}, zmm0, [rbx]; add rbx, rcx; dec rdx
+    "75f262f16d48efd2488b5728"  # jne most; vpxord zmm2, zmm2, zmm2; mov rdx, [rdi+40]
+    "4c89c3"  # mov rbx, r8
+    "62f17cc9102362f15c485ce0"  # terms: vmovups zmm4{k1}{z}, [rbx]; vsubps zmm4, zmm4, zmm0
+    "62b15c48c2d10562b17c4828eb"  # vcmpps k2, zmm4, zmm17, 5; vmovaps zmm5, zmm19
+    "62b25d48b8ea62b154485ceb"  # vfmadd231ps zmm5, zmm4, zmm18; vsubps zmm5, zmm5, zmm19
+    "62b25548bce462b17c4828f5"  # vfnmadd231ps zmm4, zmm5, zmm20; vmovaps zmm6, zmm21
+    "62b25d48a8f662b25d48a8f7"  # vfmadd213ps zmm6, zmm4, zmm22; vfmadd213ps zmm6, zmm4, zmm23
+    "62925d48a8f062925d48a8f1"  # vfmadd213ps zmm6, zmm4, zmm24; vfmadd213ps zmm6, zmm4, zmm25
+    "62925d48a8f262f24dca2cf5"  # vfmadd213ps zmm6, zmm4, zmm26; vscalefps zmm6{k2}{z}, zmm6, zmm5
+    "62f16c4858d64801cb48ffca759d"  # vaddps zmm2, zmm2, zmm6; add rbx, rcx; dec rdx; jne terms
+    "62f37d4826e20362f16c485edc"  # vgetmantps zmm4, zmm2, 3; vdivps zmm3, zmm2, zmm4
+    "62f27d4842db62915c4858ea"  # vgetexpps zmm3, zmm3; vaddps zmm5, zmm4, zmm26
+    "62915c485ce262f15c485ee5"  # vsubps zmm4, zmm4, zmm26; vdivps zmm4, zmm4, zmm5
+    "62f15c4859ec62f27d4818771b"  # vmulps zmm5, zmm4, zmm4; vbroadcastss zmm6, [rdi+108]
+    "62f25558a8771c"  # vfmadd213ps zmm6, zmm5, [rdi+112]{1to16}
+    "62f25558a8771d"  # vfmadd213ps zmm6, zmm5, [rdi+116]{1to16}
+    "62f25558a8771e"  # vfmadd213ps zmm6, zmm5, [rdi+120]{1to16}
+    "62925548a8f262f15c4858e4"  # vfmadd213ps zmm6, zmm5, zmm26; vaddps zmm4, zmm4, zmm4
+    "62f15c4859d662b26548b8d4"  # vmulps zmm2, zmm4, zmm6; vfmadd231ps zmm2, zmm3, zmm20
+    "488b5728"  # mov rdx, [rdi+40]
+    "62d17cc9102062f15c485ce0"  # share: vmovups zmm4{k1}{z}, [r8]; vsubps zmm4, zmm4, zmm0
+    "62f15c485ce262d17c4911214901c8"  # vsubps zmm4, zmm4, zmm2; vmovups [r9]{k1}, zmm4; add r8, rcx
+    "4901c948ffca75dd49ffc249ffcb"  # add r9, rcx; dec rdx; jne share; inc r10; dec r11
+    "0f8589feffffe957feffff"  # jne item; jmp claim
+    + _END
+    + "5bc5f87731c0c3"  # ended: pop rbx; vzeroupper; xor eax, eax; ret
+)  # fmt: skip
+
+
 def softmax(x: Array, result: Array, *, logarithm: bool = False) -> bool:
     """Write exp(x) along the middle axis, divided by its sum, to the result.
 
     Args:
         x: [before, length, behind], row-major f32.
         result: likewise; may be x.
-        logarithm: whether the logarithms are wanted; of rows alone, nothing being behind them.
+        logarithm: whether the logarithms are wanted.
 
     Returns:
         Whether that was done; not where the processor or the system has no such code.
@@ -272,9 +318,9 @@ def _prepared(shape: tuple[int, ...], threads: int, *, logarithm: bool) -> tuple
     blocks, items = -(-behind // LANES), _items(shape)
     each = -(-items // (threads * PARTS_AT_ONCE)) if shares_work(shape, threads) else items
     numbers = told(_ARGUMENTS, 0, 0, items, each, 0, length, behind, blocks, *_NUMBERS)
-    if logarithm:
-        return function_of(_LOGARITHMS), numbers
-    return function_of(_ROWS if behind == 1 else _COLUMNS), numbers
+    if behind == 1:
+        return function_of(_LOGARITHMS if logarithm else _ROWS), numbers
+    return function_of(_COLUMN_LOGARITHMS if logarithm else _COLUMNS), numbers
 
 
 def placed(told: bytes | tuple[int, ...], *places: int) -> bytes:
