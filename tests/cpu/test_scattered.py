@@ -7,8 +7,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from polydevice.errors import InferenceError
+from polydevice.ops.scatter import Reduction, ScatterElementsUpdate, ScatterNDUpdate
 from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.algorithms.by_machine.indexed import scattered
+from polydevice_cpu.implement import run as run_op
 from polydevice_cpu.onednn.engine import address_of
 from tests.cpu.loading import load
 from tests.cpu.machine_code import by_machine_code, with_avx512
@@ -33,10 +35,31 @@ def run(side, put, x, indices, updates):
     return arrays[3], status & 0xFFFFFFFF
 
 
-def right(x, places, updates, kind):
+NONE = scattered.Meeting()
+MEETINGS = [NONE] + [
+    scattered.Meeting(how, letter)
+    for how in ("add", "multiply", "largest", "smallest")
+    for letter in "fi"
+]
+HOW = {
+    Reduction.SUM: "add",
+    Reduction.PROD: "multiply",
+    Reduction.MAX: "largest",
+    Reduction.MIN: "smallest",
+}
+FUNCTIONS = {
+    "add": np.add,
+    "multiply": np.multiply,
+    "largest": np.maximum,
+    "smallest": np.minimum,
+}
+
+
+def right(x, places, updates, meeting):
     y = x.copy()
-    if kind:
-        np.add.at(y, places, updates)
+    if meeting.how:
+        with np.errstate(all="ignore"):
+            FUNCTIONS[meeting.how].at(y, places, updates)
         return y
     for place, update in zip(zip(*(p.reshape(-1) for p in places), strict=True),
                              updates.reshape(-1, *updates.shape[places[0].ndim :]),
@@ -46,18 +69,20 @@ def right(x, places, updates, kind):
 
 
 @pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(60))
 def test_elements_are_put_and_added(seed, side):
     rng = np.random.default_rng(seed)
     shape = tuple(int(n) for n in rng.integers(1, 9, rng.integers(1, 5)))
     axis, count = int(rng.integers(0, len(shape))), int(rng.integers(1, 7))
-    kind, dtype = [("", "u1"), ("", "i2"), ("", "f4"), ("", "f8"), ("f", "f4"), ("i", "i4"),
-                   ("i", "i8")][seed % 7]  # fmt: skip
+    kind = MEETINGS[seed % len(MEETINGS)]
+    dtype = rng.choice({"": ["u1", "i2", "f4", "f8"], "f": ["f4"], "i": ["i4", "i8"]}[kind.letter])
     x = (rng.standard_normal(shape) * 100).astype(dtype)
     sizes = [*shape]
     sizes[axis] = count
     index = rng.integers(-shape[axis], shape[axis], sizes).astype(rng.choice(["i4", "i8"]))
     updates = (rng.standard_normal(sizes) * 100).astype(dtype)
+    if kind.letter == "f":
+        updates.flat[0] = rng.choice([np.nan, np.inf, 1])
     put = scattered.elements(shape, axis, count, (x.itemsize, index.itemsize), kind)
     y, status = run(side, put, x, index, updates)
     places = [*np.indices(sizes)]
@@ -70,16 +95,19 @@ def test_elements_are_put_and_added(seed, side):
 
 
 @pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(60))
 def test_rows_are_put_and_added(seed, side):
     rng = np.random.default_rng(seed)
     shape = tuple(int(n) for n in rng.integers(1, [9, 7, 40, 3][: rng.integers(1, 5)]))
     coordinates, count = int(rng.integers(1, len(shape) + 1)), int(rng.integers(1, 9))
-    kind, dtype = [("", "f4"), ("", "f8"), ("", "i8"), ("f", "f4")][seed % 4]
+    kind = MEETINGS[seed % len(MEETINGS)]
+    dtype = rng.choice({"": ["f4", "f8", "i8"], "f": ["f4"], "i": ["i4", "i8"]}[kind.letter])
     x = (rng.standard_normal(shape) * 100).astype(dtype)
     index = np.stack([rng.integers(-n, n, count) for n in shape[:coordinates]], -1)
     index = index.astype(rng.choice(["i4", "i8"]))
     updates = (rng.standard_normal((count, *shape[coordinates:])) * 100).astype(dtype)
+    if kind.letter == "f":
+        updates.flat[0] = rng.choice([np.nan, np.inf, 1])
     put = scattered.rows(shape, coordinates, count, (x.itemsize, index.itemsize), kind)
     y, status = run(side, put, x, index, updates)
     places = tuple((index.astype(np.int64) % shape[:coordinates]).T)
@@ -106,7 +134,7 @@ def model(kind, x, index, updates, **attributes):
     graph = helper.make_graph(
         nodes, "g", fed, [made], [numpy_helper.from_array(np.float32(1), "one")]
     )
-    imports = [helper.make_opsetid("", 16)]
+    imports = [helper.make_opsetid("", 18)]
     return helper.make_model(graph, opset_imports=imports, ir_version=8).SerializeToString()
 
 
@@ -124,7 +152,7 @@ def test_networks_put_no_elements(core):
         np.testing.assert_array_equal(found, answer(made, inputs)[0])
 
 
-@pytest.mark.parametrize("reduction", ["none", "add"])
+@pytest.mark.parametrize("reduction", ["none", "add", "mul", "max", "min"])
 @pytest.mark.parametrize("axis", [0, -1])
 def test_networks_put_elements_of_any_size(core, axis, reduction):
     made = model(
@@ -147,7 +175,7 @@ def test_networks_put_elements_of_any_size(core, axis, reduction):
         assert "ScatterElementsUpdate" in by_machine_code(network)
 
 
-@pytest.mark.parametrize("reduction", ["none", "add"])
+@pytest.mark.parametrize("reduction", ["none", "add", "mul", "max", "min"])
 def test_networks_put_rows_of_any_size(core, reduction):
     sizes = ["a", "b", "c"], ["n", 2], ["n", "c"]
     made = model("ScatterND", *sizes, reduction=reduction)
@@ -183,3 +211,28 @@ def test_a_bad_index_is_named_and_nothing_stays_wrong(core, kind):
         np.testing.assert_array_equal(found, answer(made, good)[0])
         with pytest.raises(InferenceError, match=r"index 4 is outside \[-4, 4\)"):
             request.infer(bad)
+
+
+@pytest.mark.parametrize("reduction", [Reduction.NONE, Reduction.SUB, *HOW])
+@pytest.mark.parametrize("kind", [np.float32, np.int64, np.uint8])
+def test_arrays(reduction, kind):
+    """As where sizes come from the data: of one size after the other, and bad indices between."""
+    rng = np.random.default_rng(8)
+    op, rows = ScatterElementsUpdate(reduction=reduction), ScatterNDUpdate(reduction=reduction)
+    for shape in ((5, 4), (9, 4), (5, 4), (3, 70)):
+        x = rng.integers(0, 9, shape).astype(kind)
+        index = rng.permuted(np.tile(np.arange(shape[0])[:, None], shape[1]), axis=0)[:2]
+        updates = rng.integers(0, 9, index.shape).astype(kind)
+        places = index, np.broadcast_to(np.arange(shape[1]), index.shape)
+        want, at = x.copy(), x[places]
+        function = {Reduction.NONE: lambda _, new: new, Reduction.SUB: np.subtract}.get(
+            reduction, FUNCTIONS.get(HOW.get(reduction))
+        )
+        want[places] = function(at, updates)
+        (got,) = run_op(op, [x, index, updates, np.array(0)])
+        np.testing.assert_array_equal(got, want)
+        flat = np.stack(places, -1)
+        (got,) = run_op(rows, [x, flat, updates])
+        np.testing.assert_array_equal(got, want)
+        with pytest.raises(InferenceError, match="outside"):
+            run_op(op, [x, index + shape[0], updates, np.array(0)])

@@ -17,6 +17,7 @@ from polydevice.ops.scatter import (
 )
 from polydevice.shape import normalize_axis
 from polydevice_cpu.algorithms.axes import to_front
+from polydevice_cpu.algorithms.by_machine.indexed.put import with_elements, with_rows
 from polydevice_cpu.implement import implements
 from polydevice_cpu.ops.gather import checked_index, counted_places, flat_index
 
@@ -54,6 +55,10 @@ def scatter_elements_update(
         copied = _put_plainly(x, indices, updates)
         if copied is not None:
             return copied
+    if op.use_init_val or op.reduction is Reduction.NONE:
+        made = with_elements(x, at, indices, updates, op.reduction)
+        if made is not None:
+            return made
     index = checked_index("ScatterElementsUpdate", indices, x.shape[at])
     for i, (size, taken) in enumerate(zip(x.shape, indices.shape, strict=True)):
         if i != at and taken > size:
@@ -138,6 +143,9 @@ def _put_rows(y: Array, index: Array, updates: Array, reduction: Reduction) -> N
 @implements(ScatterNDUpdate)
 def scatter_nd_update(op: ScatterNDUpdate, x: Array, indices: Array, updates: Array) -> Array:
     """Index with one array per coordinate."""
+    made = with_rows(x, indices, updates, op.reduction)
+    if made is not None:
+        return made
     count = indices.shape[-1]
     if count == 1 and op.reduction is Reduction.NONE and updates.size:
         copied = _put_plainly(x, indices[..., 0], updates)

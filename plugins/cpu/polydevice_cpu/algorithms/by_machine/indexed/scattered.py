@@ -9,6 +9,7 @@ import math
 import struct
 from collections.abc import Callable
 from functools import lru_cache
+from typing import NamedTuple
 
 from polydevice.processor.machine_code import function_of
 from polydevice_cpu.algorithms.by_machine.code import Told
@@ -16,6 +17,9 @@ from polydevice_cpu.algorithms.by_machine.indexed.elements import INDEX_BYTES
 from polydevice_cpu.algorithms.by_machine.instructions import (
     ADD,
     LOAD,
+    MAX,
+    MIN,
+    MUL,
     R8,
     R9,
     R10,
@@ -53,11 +57,22 @@ _ROWS, _COORDINATES, _BLOCKS, _MASK, _ROW_BYTES, _SIZES = range(4, 10)
 """And for rows: how many; coordinates of a place; blocks of 64 bytes; which numbers of 4 bytes the
 last one has; bytes of a row; for each coordinate what it may reach."""
 
-_ONE = 1
+_ONE, _NAN = 1, 2
 _PUT = {1: "41881407", 2: "6641891447", 4: "41891487", 8: "498914c7"}
 """mov [r15 + rax * n], dl, dx, edx or rdx."""
-_ADD = {4: "41011487", 8: "490114c7"}
-"""add [r15 + rax * n], edx or rdx."""
+_JOIN = {
+    ("add", 4): "41031487",  # add edx, [r15+rax*4]
+    ("add", 8): "490314c7",  # add rdx, [r15+rax*8]
+    ("multiply", 4): "410faf1487",  # imul edx, [r15+rax*4]
+    ("multiply", 8): "490faf14c7",  # imul rdx, [r15+rax*8]
+    ("largest", 4): "418b1c8739d30f4fd3",  # mov ebx, [r15+rax*4]; cmp ebx, edx; cmovg edx, ebx
+    ("largest", 8): "498b1cc74839d3480f4fd3",  # mov rbx, [r15+rax*8]; cmp rbx, rdx; cmovg rdx, rbx
+    ("smallest", 4): "418b1c8739d30f4cd3",  # mov ebx, [r15+rax*4]; cmp ebx, edx; cmovl edx, ebx
+    ("smallest", 8): "498b1cc74839d3480f4cd3",  # mov rbx, [r15+rax*8]; cmp rbx, rdx; cmovl rdx, rbx
+}
+"""What integers become with those that are there."""
+_OF_FLOATS = {"add": ADD, "multiply": MUL, "largest": MAX, "smallest": MIN}
+_OF_INTEGERS = {"multiply": 0x40, "largest": 0x3D, "smallest": 0x39}
 _GET = {1: "410fb612", 2: "410fb712", 4: "418b12", 8: "498b12"}
 """edx or rdx = [r10]."""
 
@@ -65,6 +80,18 @@ _GET = {1: "410fb612", 2: "410fb712", 4: "418b12", 8: "498b12"}
 def copying(size_bytes: int) -> Told:
     """Return the function that copies so many bytes, and what it is told but for addresses."""
     return function_of(_COPY), struct.pack("@5q", 0, 0, 0, 0, size_bytes)
+
+
+class Meeting(NamedTuple):
+    """How updates meet what is there.
+
+    Attributes:
+        how: `add`, `multiply`, `largest` or `smallest`; empty where they replace it.
+        letter: `f` for floats of 4 bytes, `i` for integers of 4 or 8 with a sign.
+    """
+
+    how: str = ""
+    letter: str = ""
 
 
 class _Putting(Instructions):
@@ -96,6 +123,25 @@ class _Putting(Instructions):
         body()
         self.again(counter, start)
 
+    def joined(self, meeting: Meeting, item_bytes: int) -> None:
+        """Append what joins vectors of updates and of what is there, 0 and 1, in vector 0."""
+        how = meeting.how
+        if meeting.letter == "i":
+            wide = item_bytes == INDEX_BYTES[1]
+            opcode, kind = (0xD4 if wide else 0xFE, 1) if how == "add" else (_OF_INTEGERS[how], 2)
+            given = opcode, 0, 0, 1
+            self.vector(*given, kind=kind, prefix=1, is_memory=False, wide=wide)
+            return
+        if how in ("add", "multiply"):
+            self.of_vectors(_OF_FLOATS[how], 0, 1, 0)
+            return
+        # The larger one of both is the second one where one is NaN.
+        self.vector(0xC2, _NAN, 0, 0, is_memory=False)
+        self.text.append(3)
+        self.of_vectors(_OF_FLOATS[how], 1, 0, 1)
+        self.vector(0x28, 1, 0, 0, is_memory=False, mask=_NAN)
+        self.vector(0x28, 0, 0, 1, is_memory=False)
+
     def finished(self) -> bytes:
         """All of it."""
         self.end(0)
@@ -105,8 +151,8 @@ class _Putting(Instructions):
         return bytes(self.text)
 
 
-@lru_cache(maxsize=16)
-def _elements(item_bytes: int, index_bytes: int, kind: str) -> bytes:
+@lru_cache(maxsize=32)
+def _elements(item_bytes: int, index_bytes: int, meeting: Meeting) -> bytes:
     code = _Putting(index_bytes)
     code.begin(0)
     for register, number in (
@@ -114,21 +160,23 @@ def _elements(item_bytes: int, index_bytes: int, kind: str) -> bytes:
         (R13, _BEFORE),
     ):  # fmt: skip
         code.load(register, RDI, number)
-    if kind == "f":
+    if meeting.letter == "f":
         code.raw("b801000000")  # mov eax, 1
         code.set_mask(_ONE, RAX)
 
     def element() -> None:
         code.index(RAX, RDX, R11)
         code.times(RAX, R12)
-        if kind == "f":
+        if meeting.letter == "f":
             code.vector(LOAD, 0, 0, R10, mask=_ONE)
             code.vector(LOAD, 1, 0, R15, RAX, item_bytes, mask=_ONE)
-            code.of_vectors(ADD, 0, 1, 0)
+            code.joined(meeting, item_bytes)
             code.vector(STORE, 0, 0, R15, RAX, item_bytes, mask=_ONE)
         else:
             code.raw(_GET[item_bytes])
-            code.raw(_ADD[item_bytes] if kind else _PUT[item_bytes])
+            if meeting.how:
+                code.raw(_JOIN[meeting.how, item_bytes])
+            code.raw(_PUT[item_bytes])
         code.step(R10, item_bytes)
         code.step(R15, item_bytes)
 
@@ -146,8 +194,8 @@ def _elements(item_bytes: int, index_bytes: int, kind: str) -> bytes:
     return code.finished()
 
 
-@lru_cache(maxsize=8)
-def _rows(index_bytes: int, kind: str) -> bytes:
+@lru_cache(maxsize=32)
+def _rows(item_bytes: int, index_bytes: int, meeting: Meeting) -> bytes:
     code = _Putting(index_bytes)
     code.begin(0)
     for register, number in ((R8, _RESULT), (R9, _INDICES), (R10, _UPDATES), (R13, _ROWS)):
@@ -165,9 +213,9 @@ def _rows(index_bytes: int, kind: str) -> bytes:
         code.set_if_equal(RAX, RDI, 8 * _MASK)
         code.set_mask(_ONE, RAX)
         code.vector(LOAD, 0, 0, RBX, mask=_ONE)
-        if kind:
+        if meeting.how:
             code.vector(LOAD, 1, 0, R14, mask=_ONE)
-            code.of_vectors(ADD, 0, 1, 0)
+            code.joined(meeting, item_bytes)
         code.vector(STORE, 0, 0, R14, mask=_ONE)
         code.step(RBX, 64)
         code.step(R14, 64)
@@ -190,7 +238,7 @@ def _rows(index_bytes: int, kind: str) -> bytes:
 
 
 def elements(
-    shape: tuple[int, ...], axis: int, count: int, sizes: tuple[int, int], kind: str
+    shape: tuple[int, ...], axis: int, count: int, sizes: tuple[int, int], meeting: Meeting
 ) -> Told:
     """Return the function that puts elements into the result, and what it is told but addresses.
 
@@ -200,16 +248,15 @@ def elements(
         axis: that indices count along; negative ones from the end.
         count: how many there are along it.
         sizes: bytes of an element, and of an index.
-        kind: empty to replace what is there; to add to it "f" for f32, "i" for integers of 4 or 8
-            bytes.
+        meeting: how they meet what is there.
     """
     before, size, behind = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
     numbers = before, count, behind, size, size * behind * sizes[0]
-    return function_of(_elements(*sizes, kind)), struct.pack("@9q", 0, 0, 0, 0, *numbers)
+    return function_of(_elements(*sizes, meeting)), struct.pack("@9q", 0, 0, 0, 0, *numbers)
 
 
 def rows(
-    shape: tuple[int, ...], coordinates: int, count: int, sizes: tuple[int, int], kind: str
+    shape: tuple[int, ...], coordinates: int, count: int, sizes: tuple[int, int], meeting: Meeting
 ) -> Told:
     """Return the same for rows, which some coordinates tell the place of.
 
@@ -218,11 +265,11 @@ def rows(
         coordinates: how many of its axes they are for, up to `MOST_COORDINATES`.
         count: rows.
         sizes: bytes of an element, 4 or 8, and of an index.
-        kind: empty to replace what is there; "f" to add to it, for f32.
+        meeting: how they meet what is there.
     """
     width = math.prod(shape[coordinates:]) * sizes[0]
     blocks = -(-width // 64)
     mask = (1 << (width - 64 * (blocks - 1)) // 4) - 1
     numbers = count, coordinates, blocks, mask, width, *shape[:coordinates]
     told = struct.pack(f"@{4 + len(numbers)}q", 0, 0, 0, 0, *numbers)
-    return function_of(_rows(sizes[1], kind)), told
+    return function_of(_rows(*sizes, meeting)), told
