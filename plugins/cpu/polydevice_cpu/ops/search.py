@@ -47,61 +47,113 @@ def non_zero(op: NonZero, x: Array) -> Array:
 def unique(op: Unique, x: Array, axis: Array | None = None) -> tuple[Array, ...]:
     """Find the values sorted; put them in the order of first occurrence if asked."""
     at = None if axis is None else normalize_axis(int(axis.reshape(-1)[0]), x.ndim)
-    found = _unique(x, at) if x.size and x.dtype.kind in "iubf" else None
-    values, first, inverse, counts = found or np.unique(
-        x, return_index=True, return_inverse=True, return_counts=True, axis=at
-    )
-    inverse = inverse.reshape(-1)
+    keys = _keys(x, at) if x.size else None
+    if keys is None:
+        values, first, inverse, counts = np.unique(
+            x, return_index=True, return_inverse=True, return_counts=True, axis=at
+        )
+        inverse = inverse.reshape(-1)
+    else:
+        first, inverse, counts = _unique_integers(keys)
+        values = x.reshape(-1).take(first) if at is None else x.take(first, at)
     if not op.sorted:
-        order = np.argsort(first, kind="stable")
-        values = np.take(values, order, 0 if at is None else at)
+        order = first.argsort(kind="stable")
         rank = np.empty_like(order)
         rank[order] = np.arange(order.size)
-        first, counts, inverse = first[order], counts[order], rank[inverse]
+        values = values.take(order, 0 if at is None else at)
+        first, counts, inverse = first.take(order), counts.take(order), rank.take(inverse)
     index, count = op.index_element_type.dtype, op.count_element_type.dtype
     kinds = ((first, index), (inverse, index), (counts, count))
     return values, *(array.astype(kind, copy=False) for array, kind in kinds)
 
 
-FEW_COLUMNS = 16
-"""Slices of so many numbers are ordered one column after the other."""
+def _keys(x: Array, axis: int | None) -> Array | None:
+    """Return integers [n] in the order of the elements, or of slices along an axis; None else.
 
-
-def _unique(x: Array, axis: int | None) -> tuple[Array, Array, Array, Array] | None:
-    """What `np.unique` returns of some numbers, in half its time where they are few, or less.
-
-    None where there are NaN, which are the same one for `np.unique`, and for long slices.
+    `np.unique` compares slices number by number: 30 rows of 3 take it 57 us, 20,000 14 ms.
     """
-    behind: tuple[int, ...] = ()
-    if axis is None or x.ndim == 1:
-        x = x.reshape(-1)
-        order = x.argsort(kind="stable")
-        ordered = x.take(order)
-        if x.dtype.kind == "f" and math.isnan(ordered[-1]):
-            return None
-        differ = ordered[1:] != ordered[:-1]
+    if x.dtype.kind in "iub":
+        keys = x
+    elif x.dtype in (np.float32, np.float64):
+        keys = _ordered(x)
     else:
-        moved = np.moveaxis(x, axis, 0)
-        behind = moved.shape[1:]
-        rows = moved.reshape(len(moved), -1)
-        if rows.shape[1] > FEW_COLUMNS or (x.dtype.kind == "f" and np.isnan(rows).any()):
+        return None
+    if axis is None or x.ndim == 1:
+        return keys.reshape(-1)
+    if x.dtype.kind == "f" and np.isnan(x).any():  # which is like no other in a slice
+        return None
+    return _joined(np.moveaxis(keys, axis, 0).reshape(x.shape[axis], -1))
+
+
+def _ordered(x: Array) -> Array:
+    """Return integers in the order of floats: equal for zeros, and for NaN, which is largest."""
+    kind = np.int32 if x.dtype == np.float32 else np.int64
+    keys: Array = (x + x.dtype.type(0)).view(kind)  # -0 becomes 0
+    highest = np.iinfo(kind).max
+    keys ^= (keys >> (8 * x.itemsize - 1)) & highest
+    is_nan = np.isnan(x)
+    if is_nan.any():
+        keys[is_nan] = highest
+    return keys
+
+
+def _joined(columns: Array) -> Array | None:
+    """Return [n] integers in the order of rows of some [n, columns]; None where too many differ."""
+    spans = _spans(columns)
+    if math.prod(spans) >= MOST:
+        pairs = [_unique_integers(column)[1] for column in columns.T]
+        columns = np.stack(pairs, 1)
+        spans = _spans(columns)
+        if math.prod(spans) >= MOST:
             return None
-        order = np.lexsort(rows.T[::-1])
-        ordered = rows.take(order, 0)
-        differ = (ordered[1:] != ordered[:-1]).any(1)
-    is_new = np.empty(len(order), np.bool_)
+    steps = np.array([math.prod(spans[number + 1 :]) for number in range(len(spans))], np.int64)
+    low = columns.min(0, keepdims=True)
+    return np.asarray((columns.astype(np.int64) - low.astype(np.int64)) @ steps)
+
+
+MOST = 1 << 62
+"""Numbers below this may be joined with others in one of 64 bits."""
+
+
+def _spans(columns: Array) -> list[int]:
+    """How many integers there are between the least and the largest of each column."""
+    low, high = columns.min(0).tolist(), columns.max(0).tolist()
+    return [int(b) - int(a) + 1 for a, b in zip(low, high, strict=True)]
+
+
+PACKED = 500
+"""From so many on integers are sorted with their indices: 20,000 take 0.2 ms, `argsort` 1.1."""
+
+
+def _unique_integers(x: Array) -> tuple[Array, Array, Array]:
+    """What `np.unique` returns of integers [n] besides; of 64 in half its time, mostly Python's."""
+    order, ordered = _sorted(x)
+    is_new = np.empty(len(x), np.bool_)
     is_new[0] = True
-    is_new[1:] = differ
+    np.not_equal(ordered[1:], ordered[:-1], out=is_new[1:])
     starts = is_new.nonzero()[0]
-    inverse = np.empty(len(order), np.int64)
+    inverse = np.empty(len(x), np.int64)
     inverse[order] = is_new.cumsum() - 1
     counts = np.empty_like(starts)
     np.subtract(starts[1:], starts[:-1], out=counts[:-1])
-    counts[-1] = len(order) - starts[-1]
-    values = ordered.take(starts, 0)
-    if axis is not None and x.ndim > 1:
-        values = np.moveaxis(values.reshape(-1, *behind), 0, axis)
-    return values, order.take(starts), inverse, counts
+    counts[-1] = len(x) - starts[-1]
+    return order.take(starts), inverse, counts
+
+
+def _sorted(x: Array) -> tuple[Array, Array]:
+    """Return indices in the order of integers, and numbers that are alike where these are."""
+    bits = len(x).bit_length()
+    if len(x) >= PACKED:
+        low = int(x.min())
+        if int(x.max()) - low < MOST >> bits:
+            wide = x if x.dtype == np.uint64 else x.astype(np.int64)
+            both = (wide - low).astype(np.int64)
+            both <<= bits
+            both |= np.arange(len(x))
+            both.sort()
+            return both & ((1 << bits) - 1), both >> bits
+    order = x.argsort(kind="stable")
+    return order, x.take(order)
 
 
 @implements(Bucketize)

@@ -1,0 +1,66 @@
+"""Unique of numbers and of slices, as NumPy finds them: equal zeros, NaN, extreme integers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from polydevice.ops.search import Unique
+from polydevice_cpu.implement import run
+from polydevice_cpu.ops import search
+
+KINDS = ["i4", "i8", "u1", "u8", "i2", "?", "f2", "f4", "f8"]
+
+
+def given(rng, shape, kind):
+    """Few numbers, many of which are equal, or any."""
+    if kind == "?":
+        return rng.random(shape) < 0.5
+    if kind[0] == "f":
+        x = rng.integers(-3, 4, shape).astype(kind) * rng.choice([1, 100]).astype(kind)
+        for mark in (-0.0, np.inf, np.nan):
+            x[rng.random(shape) < rng.choice([0, 0.2])] = mark
+        return x
+    limits = np.iinfo(kind)
+    if rng.random() < 0.3:
+        return rng.integers(limits.min, limits.max, shape, kind, endpoint=True)
+    x = rng.integers(max(-3, limits.min), 4, shape).astype(kind)
+    for mark in (limits.min, limits.max):
+        x[rng.random(shape) < rng.choice([0, 0.2])] = mark
+    return x
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("is_sorted", [True, False])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_all_that_there_is_to_know(kind, is_sorted, rank):
+    rng = np.random.default_rng(rank)
+    for number in range(40):
+        shape = tuple(rng.integers(1, [1300, 30, 6][rank - 1] + 1, rank).tolist())
+        x, axis = given(rng, shape, kind), None if number % 2 else number // 2 % rank
+        found = run(Unique(sorted=is_sorted), [x] if axis is None else [x, np.array(axis)])
+        values, first, inverse, counts = np.unique(
+            x, return_index=True, return_inverse=True, return_counts=True, axis=axis
+        )
+        inverse = inverse.reshape(-1)
+        if not is_sorted:
+            order = np.argsort(first)
+            values = np.take(values, order, 0 if axis is None else axis)
+            first, counts, inverse = first[order], counts[order], np.argsort(order)[inverse]
+        for got, want in zip(found, (values, first, inverse, counts), strict=True):
+            np.testing.assert_array_equal(got, want)
+
+
+def test_rows_of_more_numbers_than_fit_together():
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 1 << 40, (7, 12))[rng.integers(0, 7, 900)]
+    x[:, 3] = rng.integers(0, 2, 900)
+    values, first, inverse, counts = run(Unique(), [x, np.array(0)])
+    want = np.unique(x, axis=0)
+    np.testing.assert_array_equal(values, want)
+    np.testing.assert_array_equal(values[inverse], x)
+    assert counts.sum() == 900
+    wide = rng.integers(0, 900, (900, 12))  # nor the ranks of each column
+    assert search._joined(wide) is None
+    np.testing.assert_array_equal(run(Unique(), [wide, np.array(0)])[0], np.unique(wide, axis=0))
+    np.testing.assert_array_equal(x[first], values)
