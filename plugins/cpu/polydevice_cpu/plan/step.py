@@ -17,6 +17,9 @@ from polydevice_cpu.plan.value import Value
 MACHINE_CODE = "polydevice:avx512"
 """What counters call steps of our own machine code."""
 
+MACHINE_CODE_OF_ANY = "polydevice:x86-64"
+"""The same of code that needs no AVX-512."""
+
 FEW_NUMBERS = "polydevice:avx512_few"
 """The same where it takes the place of a primitive, as there are few numbers."""
 

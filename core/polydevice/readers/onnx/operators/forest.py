@@ -1,8 +1,4 @@
-"""Forest: decision trees as tables, and the operations that go through them.
-
-All rows and trees go down one level at a time, so that any device computes them in parallel; a
-leaf leads to itself.
-"""
+"""Forest: decision trees as ONNX files list them, and the operation that goes through them."""
 
 from __future__ import annotations
 
@@ -17,26 +13,16 @@ from polydevice.errors import ModelFormatError
 from polydevice.node import Port
 from polydevice.ops.activation import Sigmoid
 from polydevice.ops.arithmetic import Divide, Multiply, Subtract
-from polydevice.ops.broadcast import Broadcast
-from polydevice.ops.comparison import Equal, Greater, GreaterEqual, Less, LessEqual, NotEqual
-from polydevice.ops.gather import Gather, GatherElements
-from polydevice.ops.logical import LogicalAnd, LogicalOr
-from polydevice.ops.math import ErfInv, IsNaN
-from polydevice.ops.op import Op
-from polydevice.ops.reduce import ReduceLogicalOr, ReduceMax, ReduceMin, ReduceSum
-from polydevice.ops.reshape import Unsqueeze
+from polydevice.ops.comparison import NotEqual
+from polydevice.ops.math import ErfInv
 from polydevice.ops.select import Select
 from polydevice.ops.softmax import SoftMax
+from polydevice.ops.trees import MODES, Aggregate, TreeEnsemble
 from polydevice.readers.onnx.node import OnnxNode
-from polydevice.readers.onnx.operators.reshape import joined, part_of_shape
 
 DEPTH_LIMIT = 128
-"""Levels of the deepest tree; each is about ten operations."""
+"""Levels of the deepest tree; each is about ten operations where a device has none for trees."""
 
-COMPARISONS: dict[str, type[Op]] = {
-    "LEQ": LessEqual, "LT": Less, "GTE": GreaterEqual, "GT": Greater, "EQ": Equal, "NEQ": NotEqual,
-}  # fmt: skip
-MODES = [*COMPARISONS, "MEMBER"]
 AGGREGATES = ["AVERAGE", "SUM", "MIN", "MAX"]
 TRANSFORMS = ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"]
 
@@ -94,15 +80,26 @@ def aggregated(n: OnnxNode, x: Port, trees: Forest, targets: int, aggregate: str
     if aggregate not in AGGREGATES:
         raise n.unsupported(f"aggregate_function {aggregate!r}; legal: {', '.join(AGGREGATES)}")
     depth = trees.check(None if x.shape is None else x.shape[1])
-    shape = joined(n, part_of_shape(n, x, 0, 1), [len(trees.roots)])
-    node = n.emit(Broadcast(), trees.roots, shape)
-    tables = _Tables(n, x, trees) if depth else None
-    for _ in range(depth):
-        assert tables is not None
-        node = tables.step(node)
-    votes = n.emit(Gather(), n.like(_ballots(n, trees, targets, aggregate, x), x), node, 0)
-    reduce = {"MIN": ReduceMin, "MAX": ReduceMax}.get(aggregate, ReduceSum)
-    y = n.emit(reduce(keep_dims=False), votes, [1])
+    inner = np.array([bool(mode) for mode in trees.mode], bool)
+    order = np.concatenate([np.flatnonzero(inner), np.flatnonzero(~inner)])
+    place = np.empty(len(order), np.int32)
+    place[order] = np.arange(len(order), dtype=np.int32)
+    first = order[: np.count_nonzero(inner)]
+    votes = _ballots(n, trees, targets, aggregate, x)[order[len(first) :]]
+    modes = [MODES.index(trees.mode[node]) for node in first.tolist()]
+    op = TreeEnsemble(depth, Aggregate.SUM if aggregate == "AVERAGE" else Aggregate(aggregate))
+    y = n.emit(
+        op,
+        x,
+        n.value(trees.feature[first].astype(np.int32)),
+        n.like(trees.split[first], x),
+        n.value(np.array(modes, np.uint8)),
+        n.value(trees.tracks[first]),
+        n.value(place[trees.children[:, first]]),
+        n.value(place[trees.roots]),
+        n.like(votes, x),
+        *([n.like(_members(n, trees, first), x)] if trees.members else []),
+    )
     return n.emit(Divide(), y, n.like(len(trees.roots), y)) if aggregate == "AVERAGE" else y
 
 
@@ -124,57 +121,14 @@ def _ballots(n: OnnxNode, trees: Forest, targets: int, aggregate: str, x: Port) 
     return made
 
 
-class _Tables:
-    """A forest as constants, which all levels share."""
-
-    def __init__(self, n: OnnxNode, x: Port, trees: Forest) -> None:
-        self._n, self._x = n, x
-        self._feature = n.value(trees.feature)
-        self._split = n.like(trees.split, x)
-        self._sides = [n.value(side) for side in trees.children]
-        self._tracks = n.value(trees.tracks) if trees.tracks.any() else None
-        self._modes = {
-            mode: n.value(np.array([each == mode for each in trees.mode]))
-            for mode in sorted({mode for mode in trees.mode if mode})
-        }
-        self._members = n.like(_members(n, trees), x) if "MEMBER" in self._modes else None
-
-    def step(self, node: Port) -> Port:
-        """Go from nodes [rows, trees] to the next ones."""
-        emit = self._n.emit
-        feature = emit(GatherElements(1), self._x, emit(Gather(), self._feature, node, 0))
-        goes: Port | None = None
-        for mode, has_it in self._modes.items():
-            true = self._is_true(mode, feature, node)
-            goes = (
-                true
-                if goes is None
-                else emit(Select(), emit(Gather(), has_it, node, 0), true, goes)
-            )
-        assert goes is not None
-        if self._tracks is not None:
-            tracked = emit(Gather(), self._tracks, node, 0)
-            goes = emit(LogicalOr(), goes, emit(LogicalAnd(), tracked, emit(IsNaN(), feature)))
-        left, right = (emit(Gather(), side, node, 0) for side in self._sides)
-        return emit(Select(), goes, left, right)
-
-    def _is_true(self, mode: str, feature: Port, node: Port) -> Port:
-        emit = self._n.emit
-        if mode != "MEMBER":
-            return emit(COMPARISONS[mode](), feature, emit(Gather(), self._split, node, 0))
-        assert self._members is not None
-        wanted = emit(Gather(), self._members, node, 0)
-        equal = emit(Equal(), emit(Unsqueeze(), feature, [2]), wanted)
-        return emit(ReduceLogicalOr(keep_dims=False), equal, [2])
-
-
-def _members(n: OnnxNode, trees: Forest) -> Array:
-    """Return [nodes, members]: what each node looks for, filled up with NaN."""
+def _members(n: OnnxNode, trees: Forest, inner: Array) -> Array:
+    """Return [inner nodes, members]: what each of these looks for, filled up with NaN."""
     width = max(map(len, trees.members.values()), default=0)
-    n.take_dense(len(trees.mode) * width * np.dtype(np.float64).itemsize)
-    table = np.full((len(trees.mode), max(width, 1)), np.nan)
-    for place, members in trees.members.items():
-        table[place, : len(members)] = members
+    n.take_dense(len(inner) * width * np.dtype(np.float64).itemsize)
+    table = np.full((len(inner), max(width, 1)), np.nan)
+    for row, node in enumerate(inner.tolist()):
+        members = trees.members.get(node, [])
+        table[row, : len(members)] = members
     return table
 
 

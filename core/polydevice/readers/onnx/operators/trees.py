@@ -19,12 +19,11 @@ from polydevice.ops.gather import Gather
 from polydevice.ops.reshape import Squeeze
 from polydevice.ops.slice import Slice
 from polydevice.ops.topk import TopK, TopKMode, TopKSort
+from polydevice.ops.trees import MODES
 from polydevice.readers.onnx.catalog import translates
 from polydevice.readers.onnx.node import OnnxNode
 from polydevice.readers.onnx.operators.forest import (
     AGGREGATES,
-    COMPARISONS,
-    MODES,
     TRANSFORMS,
     Forest,
     aggregated,
@@ -49,7 +48,7 @@ def tree_ensemble(n: OnnxNode) -> Port:
         if np.any(places < 0) or np.any(places >= np.where(leaf, leaves, inner)):
             raise ModelFormatError(f"nodes_{side}nodeids name a node that is not there")
         sides.append(np.concatenate([places + leaf * inner, inner + np.arange(leaves)]))
-    modes = [_name(MODES, code, "mode") for code in _array(n, "nodes_modes").tolist()]
+    modes = [_name([*MODES], code, "mode") for code in _array(n, "nodes_modes").tolist()]
     split = _array(n, "nodes_splits")
     missing = np.zeros(leaves, np.int64)
     trees = Forest(
@@ -145,7 +144,7 @@ def _forest(n: OnnxNode, votes: str) -> Forest:
     place = {key: i for i, key in enumerate(keys)}
     modes = [mode.removeprefix("BRANCH_") for mode in n.required("nodes_modes")]
     modes = ["" if mode == "LEAF" else mode for mode in modes]
-    if len(place) != len(keys) or len(modes) != len(keys) or set(modes) - {*COMPARISONS, ""}:
+    if len(place) != len(keys) or len(modes) != len(keys) or set(modes) - {*MODES[:-1], ""}:
         raise ModelFormatError("nodes_nodeids name a node twice, or nodes_modes do not fit them")
     own = np.arange(len(keys))
     sides = [
