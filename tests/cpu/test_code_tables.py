@@ -17,9 +17,11 @@ from polydevice_cpu.algorithms.by_machine import (
     byte_table,
     code,
     greedy,
+    texts,
 )
 from polydevice_cpu.algorithms.by_machine.indexed import scattered
 from polydevice_cpu.algorithms.by_machine.indexed import taken as rows_taken
+from polydevice_cpu.algorithms.by_machine.learned import coupling
 from polydevice_cpu.algorithms.by_machine.ranking import best, order
 from polydevice_cpu.algorithms.by_machine.regions import geometry
 from polydevice_cpu.algorithms.by_machine.resampling import sampling
@@ -44,11 +46,14 @@ TABLES = {
     "a counter of 4 bytes": (between_iterations, "_COUNT_NARROW"),
     "a condition": (between_iterations, "_HOLDS"),
     "what a result begins with": (scattered, "_COPY"),
+    "coupled pairs": (coupling, "_COUPLE"),
     "greedy": (greedy, "_KEEP"),
     "norms": (norms, "_NORMS"),
     "bins between elements": (geometry, "ALIGNED"),
     "bins of elements": (geometry, "BINNED"),
     "sampling": (sampling, "_SAMPLE"),
+    "texts that an automaton walks": (texts, "_WALK"),
+    "n-grams": (texts, "_COUNT"),
     "short rows": (short_rows, "_EXTREMES"),
     "threads that share calls": (code, "_SHARE"),
     "threads that claim calls": (code, "_CLAIM"),

@@ -7,7 +7,11 @@ import re
 
 import pytest
 
-from polydevice_cpu.algorithms.regular_expression import Pattern, PatternError
+from polydevice_cpu.algorithms.by_machine import texts as by_machine
+from polydevice_cpu.algorithms.texts import automaton
+from polydevice_cpu.algorithms.texts.automaton import Matcher
+from polydevice_cpu.algorithms.texts.regular_expression import Pattern, PatternError
+from tests.cpu.loading import at_once
 
 PATTERNS = [
     r"a*b+c?", r"(ab|a)*", r"[a-c]{2,3}x?", r"(a|b)*abb", r"^ab$", r"\w+@\w+\.com", r"(?i)AbC",
@@ -17,17 +21,28 @@ PATTERNS = [
 ]  # fmt: skip
 
 
+def matchers(monkeypatch, pattern):
+    """What matches many texts at once: by machine code if there is some, and without."""
+    yield Matcher(pattern)
+    with monkeypatch.context() as patch:
+        patch.setattr(by_machine, "is_there", lambda: False)
+        yield Matcher(pattern)
+
+
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_matches_what_pythons_engine_matches(pattern):
+def test_matches_what_pythons_engine_matches(monkeypatch, pattern):
     rng = random.Random(pattern)
     texts = ["", "b", "abab", "aab", "ab c", "x{2", "ABC", "AAA", "aaab", "a@b.com"]
     texts += [
         "".join(rng.choice("abcxAB@. 1_\n-]{") for _ in range(rng.randrange(7))) for _ in range(300)
     ]
     compiled = Pattern(pattern)
-    for text in texts:
-        expected = re.fullmatch(pattern, text, re.ASCII) is not None
+    wanted = [re.fullmatch(pattern, text, re.ASCII) is not None for text in texts]
+    for text, expected in zip(texts, wanted, strict=True):
         assert compiled.fullmatch(text) == expected, text
+    for matcher in matchers(monkeypatch, pattern):
+        for _ in range(2):
+            assert matcher.matches(texts).tolist() == wanted
 
 
 def test_what_only_re2_has():
@@ -39,8 +54,64 @@ def test_what_only_re2_has():
 
 
 def test_a_pattern_that_makes_backtracking_engines_hang():
-    assert not Pattern(r"(a*)*b").fullmatch("a" * 5000)
-    assert not Pattern(r"(a|a|aa)+b").fullmatch("a" * 5000)
+    for pattern in (r"(a*)*b", r"(a|a|aa)+b"):
+        assert not Pattern(pattern).fullmatch("a" * 5000)
+        assert Matcher(pattern).matches(["a" * 50_000, "a" * 50_000 + "b"]).tolist() == [
+            False,
+            True,
+        ]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(a|b)*a" + "(a|b)" * 12,  # more sets of states than are remembered
+        "".join(map(chr, range(0x100, 0x1A0))),  # more classes of characters
+        "(a{900}){5}|a*",  # more states that take a character
+    ],
+)
+def test_what_is_too_large_to_remember_is_matched_all_the_same(pattern):
+    rng = random.Random(1)
+    texts = ["".join(rng.choice("ab") for _ in range(40)) for _ in range(60)]
+    texts += ["a" * 30, "", "".join(map(chr, range(0x100, 0x1A0))), "é"]
+    wanted = [re.fullmatch(pattern, text) is not None for text in texts]
+    assert True in wanted
+    matcher = Matcher(pattern)
+    for _ in range(2):
+        assert matcher.matches(texts).tolist() == wanted
+
+
+def test_characters_of_all_kinds(monkeypatch):
+    """Of which some are remembered, and as many as there are in between."""
+    monkeypatch.setattr(automaton, "MOST_CHARACTERS", 50)
+    rng = random.Random(2)
+    texts = ["".join(chr(rng.randrange(1, 0xD000)) for _ in range(30)) + "z" * k for k in (0, 1, 3)]
+    texts += ["\U0001f600z", "\0", "\n", "z"]
+    for pattern in (r"[^a-y]*z", r"(?s).*z{3}", r"\W+z", r".*\bz"):
+        wanted = [re.fullmatch(pattern, text, re.ASCII) is not None for text in texts]
+        for matcher in matchers(monkeypatch, pattern):
+            assert matcher.matches(texts).tolist() == wanted
+
+
+def test_many_texts_and_none(monkeypatch):
+    monkeypatch.setattr(automaton, "AT_ONCE", 7)
+    for matcher in matchers(monkeypatch, r"\d+"):
+        texts = [str(number) if number % 3 else "x" for number in range(100)]
+        assert matcher.matches(texts).tolist() == [number % 3 > 0 for number in range(100)]
+        assert matcher.matches([]).tolist() == []
+        assert matcher.matches(["", ""]).tolist() == [False, False]
+
+
+def test_threads_share_what_is_remembered():
+    texts = [f"{number:b}" for number in range(3000)]
+    wanted = [number % 3 == 0 for number in range(3000)]
+    for _ in range(5):
+        matcher = Matcher("(0|1(01*0)*1)*")  # multiples of 3
+        at_once(lambda _: assert_equal(matcher.matches(texts).tolist(), wanted), 4)  # noqa: B023
+
+
+def assert_equal(got, wanted):
+    assert got == wanted
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
+import weakref
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -24,6 +25,8 @@ Writer = Callable[..., None]
 
 F = TypeVar("F", bound=Implementation)
 W = TypeVar("W", bound=Writer)
+O = TypeVar("O", bound=Op)  # noqa: E741 - reads best in the signature below
+T = TypeVar("T")
 
 _TABLE: dict[type[Op], Implementation] = {}
 _WRITERS: dict[type[Op], Writer] = {}
@@ -77,6 +80,25 @@ def _load(classes: tuple[type, ...]) -> None:
     stems = {cls.__module__.rpartition(".")[2] for cls in classes}
     for stem in sorted(stems & _stems() or _stems()):
         importlib.import_module(f"polydevice_cpu.ops.{stem}")
+
+
+def once(make: Callable[[O], T]) -> Callable[[O], T]:
+    """Return a function of an operation that computes what `make` does once for each.
+
+    An operation that is asked for by its values would have its attributes hashed each time: all
+    keys of a dictionary, say. What was made goes with the operation.
+    """
+    made: dict[int, tuple[weakref.ref[O], T]] = {}
+
+    def get(op: O) -> T:
+        known = made.get(id(op))
+        if known is not None and known[0]() is op:
+            return known[1]
+        result, number = make(op), id(op)
+        made[number] = weakref.ref(op, lambda _: made.pop(number, None) and None), result
+        return result
+
+    return get
 
 
 def find_implementation(op: type[Op]) -> Implementation | None:

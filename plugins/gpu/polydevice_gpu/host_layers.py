@@ -13,6 +13,7 @@ from polydevice.network import Network
 from polydevice.node import Node
 from polydevice.ops.control_flow import If, Loop, TensorIterator
 from polydevice.ops.convert import BitCast
+from polydevice.ops.coupling import PairwiseCoupling
 from polydevice.ops.ctc import CTCGreedyDecoder, CTCGreedyDecoderSeqLen, CTCLoss
 from polydevice.ops.detection_output import DetectionOutput
 from polydevice.ops.detectron import (
@@ -44,6 +45,7 @@ _KINDS: dict[str, tuple[type[Op], ...]] = {
     "it is one pass over a row, in which every element depends on the one before": (
         CTCGreedyDecoder, CTCGreedyDecoderSeqLen, CTCLoss,
     ),
+    "it iterates over a few numbers of a row until they change no more": (PairwiseCoupling,),
     "how much comes out depends on values": (Unique, NonZero, SparseFillEmptyRows),
     "the course of its bodies depends on values that the host has": (If, Loop, TensorIterator),
 }  # fmt: skip

@@ -10,8 +10,8 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.ops.trees import TreeEnsemble
-from polydevice_cpu.algorithms.by_machine import trees
 from polydevice_cpu.algorithms.by_machine.code import Code
+from polydevice_cpu.algorithms.by_machine.learned import trees
 from polydevice_cpu.algorithms.forest import Forest, Layout, packed
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn import openmp

@@ -25,7 +25,7 @@ from polydevice.ops.containers import (
     ZipMap,
 )
 from polydevice.shape import normalize_axis
-from polydevice_cpu.implement import implements
+from polydevice_cpu.implement import implements, once
 
 
 def kept(tensor: Array) -> Array:
@@ -159,12 +159,24 @@ def optional_get_element(_op: OptionalGetElement, x: Array) -> Array:
     return item
 
 
+@once
+def _ordered(op: ZipMap) -> tuple[list[int], list[int | str]]:
+    """Return the numbers of labels in their order, and them."""
+    order = sorted(range(op.size), key=op.labels.__getitem__)
+    return order, [op.labels[index] for index in order]
+
+
 @implements(ZipMap)
 def zip_map(op: ZipMap, x: Array) -> Array:
     """Return a dictionary for each row, of Python's numbers."""
-    rows = np.atleast_2d(x)
+    rows = x if x.ndim == 2 else np.atleast_2d(x)
     if rows.shape[1] != op.size:
         raise InferenceError(f"there are {rows.shape[1]} scores for {op.size} labels")
-    order = sorted(range(op.size), key=op.labels.__getitem__)
-    labels = [op.labels[index] for index in order]
-    return container([dict(zip(labels, row, strict=True)) for row in rows[:, order].tolist()])
+    order, labels = _ordered(op)
+    maps: list[dict[int | str, float]] = [{} for _ in rows]
+    for label, scores in zip(labels, rows.T[order].tolist(), strict=True):
+        for map_, score in zip(maps, scores, strict=True):  # a third of `dict`'s time
+            map_[label] = score
+    made = np.empty(len(maps), object)
+    made[:] = maps
+    return made

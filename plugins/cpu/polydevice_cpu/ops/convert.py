@@ -32,6 +32,10 @@ def convert_to(x: Array, kind: ElementType) -> Array:
     if x.dtype == object:
         return _from_objects(x, kind)
     if kind is ElementType.string:
+        if x.dtype.kind in "iu":  # a third of NumPy's own time
+            made = np.empty(x.size, object)
+            made[:] = list(map(str, x.reshape(-1).tolist()))
+            return made.reshape(x.shape)
         if x.dtype.kind == "V":  # NumPy knows no text of them, but of wider types
             x = x.astype(np.float32 if is_float(x.dtype) else np.int8)
         return x.astype(np.str_).astype(object)
@@ -56,16 +60,33 @@ def saturated(x: Array, kind: ElementType) -> Array:
 
 def _from_objects(x: Array, kind: ElementType) -> Array:
     """Strings are parsed; anything else are numbers of which some are not known."""
-    if not all(isinstance(item, (str, bytes)) for item in x.reshape(-1)):
+    items = x.reshape(-1).tolist()
+    kinds = set(map(type, items))
+    if kinds == {str} and kind is not ElementType.string:
+        numbers = _all_parsed(items, kind)
+        if numbers is not None:
+            return convert_to(numbers.reshape(x.shape), kind)
+    if not all(issubclass(each, (str, bytes)) for each in kinds):
         return np.asarray(np.frompyfunc(partial(apply, _number(kind)), 1, 1)(x))
     if kind is ElementType.string:
         return x
-    text = [i.decode() if isinstance(i, bytes) else i for i in x.reshape(-1)]
+    text = [i.decode() if isinstance(i, bytes) else i for i in items]
     if kind.is_integer and kind is not ElementType.u1:
         bits = [_parsed(_integer, t, kind) & (1 << 64) - 1 for t in text]
         return convert_to(np.array(bits, np.uint64).view(np.int64).reshape(x.shape), kind)
     numbers = np.array([_parsed(float, t, kind) for t in text], np.float64)
     return convert_to(numbers.reshape(x.shape), kind)
+
+
+def _all_parsed(texts: list[str], kind: ElementType) -> Array | None:
+    """Return what texts say; None where one does not, or integers have more than 64 bits."""
+    is_whole = kind.is_integer and kind is not ElementType.u1
+    try:
+        if is_whole:
+            return np.array(list(map(int, texts)), np.int64)
+        return np.array(list(map(float, texts)), np.float64)
+    except (ValueError, OverflowError):
+        return None
 
 
 def _parsed(function: Callable[[str], Any], text: str, kind: ElementType) -> Any:

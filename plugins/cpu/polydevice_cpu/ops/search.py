@@ -48,14 +48,16 @@ def unique(op: Unique, x: Array, axis: Array | None = None) -> tuple[Array, ...]
     """Find the values sorted; put them in the order of first occurrence if asked."""
     at = None if axis is None else normalize_axis(int(axis.reshape(-1)[0]), x.ndim)
     keys = _keys(x, at) if x.size else None
-    if keys is None:
+    if keys is not None:
+        first, inverse, counts = _unique_integers(keys)
+        values = x.reshape(-1).take(first) if at is None else x.take(first, at)
+    elif x.size and x.dtype == object and (at is None or x.ndim == 1):
+        values, first, inverse, counts = _unique_texts(x.reshape(-1))
+    else:
         values, first, inverse, counts = np.unique(
             x, return_index=True, return_inverse=True, return_counts=True, axis=at
         )
         inverse = inverse.reshape(-1)
-    else:
-        first, inverse, counts = _unique_integers(keys)
-        values = x.reshape(-1).take(first) if at is None else x.take(first, at)
     if not op.sorted:
         order = first.argsort(kind="stable")
         rank = np.empty_like(order)
@@ -154,6 +156,19 @@ def _sorted(x: Array) -> tuple[Array, Array]:
             return both & ((1 << bits) - 1), both >> bits
     order = x.argsort(kind="stable")
     return order, x.take(order)
+
+
+def _unique_texts(x: Array) -> tuple[Array, Array, Array, Array]:
+    """What `np.unique` returns of texts [n]: only those that differ are sorted."""
+    items = x.tolist()
+    first = dict(zip(reversed(items), range(len(items) - 1, -1, -1), strict=True))
+    ordered = sorted(first)
+    number = dict(zip(ordered, range(len(ordered)), strict=True))
+    values = np.empty(len(ordered), object)
+    values[:] = ordered
+    inverse = np.fromiter(map(number.__getitem__, items), np.int64, len(items))
+    places = np.fromiter(map(first.__getitem__, ordered), np.int64, len(ordered))
+    return values, places, inverse, np.bincount(inverse)
 
 
 @implements(Bucketize)

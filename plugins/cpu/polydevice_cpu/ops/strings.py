@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from polydevice.bounds import bounded, current_bounds
+from polydevice.bounds import current_bounds
 from polydevice.dtype import Array
 from polydevice.errors import InferenceError
 from polydevice.ops.strings import (
@@ -22,19 +23,47 @@ from polydevice.ops.strings import (
     TfIdfMode,
     TfIdfVectorizer,
 )
-from polydevice_cpu.algorithms.regular_expression import Pattern, PatternError
-from polydevice_cpu.implement import implements
+from polydevice_cpu.algorithms.texts.automaton import Matcher
+from polydevice_cpu.algorithms.texts.labels import Labels
+from polydevice_cpu.algorithms.texts.ngrams import Grams
+from polydevice_cpu.algorithms.texts.regular_expression import PatternError
+from polydevice_cpu.implement import implements, once
 
 STRING_BYTES = 56
 """What Python takes for a short text, besides a byte or more per character."""
 
 POINTER_BYTES = 8
 
+AT_ONCE = 1 << 14
+"""Elements that are computed together; others may end the inference in between."""
 
-def _strings(items: list[str], shape: tuple[int, ...]) -> Array:
+
+def texts_of(x: Array) -> list[str]:
+    """Return the elements as Python's texts; most are."""
+    items: list[Any] = x.reshape(-1).tolist()
+    return items if _TEXTS.issuperset(map(type, items)) else list(map(str, items))
+
+
+_TEXTS = {str}
+
+
+def strings(items: list[str], shape: tuple[int, ...]) -> Array:
+    """Return texts as an array."""
     array = np.empty(len(items), object)
     array[:] = items
     return array.reshape(shape)
+
+
+def _parts(items: list[str]) -> Iterator[list[str]]:
+    """Yield the items in lists of `AT_ONCE`, as long as the inference may go on."""
+    check = current_bounds().check
+    if len(items) <= AT_ONCE:
+        check()
+        yield items
+        return
+    for first in range(0, len(items), AT_ONCE):
+        check()
+        yield items[first : first + AT_ONCE]
 
 
 @implements(StringConcat)
@@ -42,12 +71,20 @@ def string_concat(_op: StringConcat, a: Array, b: Array) -> Array:
     """Join element by element."""
     shape = np.broadcast_shapes(a.shape, b.shape)
     size = math.prod(shape)
-    characters = sum(
-        sum(map(len, map(str, x.reshape(-1)))) * size // max(x.size, 1) for x in (a, b)
-    )
+    texts = [texts_of(a), texts_of(b)]
+    characters = sum(sum(map(len, each)) * size // max(len(each), 1) for each in texts)
     current_bounds().admit(characters + size * STRING_BYTES, "StringConcat")
-    left, right = (np.broadcast_to(x, shape).reshape(-1) for x in (a, b))
-    return _strings([f"{x}{y}" for x, y in bounded(zip(left, right, strict=True))], shape)
+    left, right = strings(texts[0], a.shape), strings(texts[1], b.shape)
+    made = np.empty(shape, object)
+    if size <= AT_ONCE:
+        np.add(left, right, out=made)
+        return made
+    left, right = (np.broadcast_to(each, shape).reshape(-1) for each in (left, right))
+    for first in range(0, size, AT_ONCE):
+        current_bounds().check()
+        some = slice(first, first + AT_ONCE)
+        np.add(left[some], right[some], out=made.reshape(-1)[some])
+    return made
 
 
 @implements(RegexFullMatch)
@@ -57,11 +94,10 @@ def regex_full_match(op: RegexFullMatch, x: Array) -> Array:
         pattern = _compiled(op.pattern)
     except PatternError as error:
         raise InferenceError(f"RegexFullMatch: pattern {op.pattern!r}: {error}") from None
-    found = [pattern.fullmatch(str(item)) for item in x.reshape(-1)]
-    return np.array(found, np.bool_).reshape(x.shape)
+    return pattern.matches(texts_of(x)).reshape(x.shape)
 
 
-_compiled = functools.lru_cache(maxsize=64)(Pattern)
+_compiled = functools.lru_cache(maxsize=64)(Matcher)
 
 
 MOST_TEXTS = 1 << 27
@@ -72,8 +108,13 @@ MOST_TEXTS = 1 << 27
 def string_split(op: StringSplit, x: Array) -> tuple[Array, Array]:
     """Split, then fill up to the longest list."""
     limit = -1 if op.maxsplit is None else op.maxsplit
-    lists = [_split(str(item), op.delimiter, limit) for item in bounded(x.reshape(-1))]
-    counts = np.array([len(parts) for parts in lists], np.int64)
+    lists: list[list[str]] = []
+    for some in _parts(texts_of(x)):
+        if op.delimiter:
+            lists += [text.split(op.delimiter, limit) if text else [] for text in some]
+        else:
+            lists += [text.split(None, limit) for text in some]
+    counts = np.fromiter(map(len, lists), np.int64, len(lists))
     width = int(counts.max(initial=0))
     if x.size * width > MOST_TEXTS:
         raise InferenceError(
@@ -81,79 +122,80 @@ def string_split(op: StringSplit, x: Array) -> tuple[Array, Array]:
             f"many; at most {MOST_TEXTS} texts are made"
         )
     # The empty texts that fill up are one object.
-    bounds = current_bounds()
-    bounds.admit(x.size * width * POINTER_BYTES + int(counts.sum()) * STRING_BYTES, "StringSplit")
-    filled = np.full((x.size, width), "", object)
-    for row, parts in zip(filled, bounded(lists), strict=True):
-        row[: len(parts)] = parts
-    return filled.reshape(*x.shape, width), counts.reshape(x.shape)
+    total, bounds = int(counts.sum()), current_bounds()
+    bounds.admit(x.size * width * POINTER_BYTES + total * STRING_BYTES, "StringSplit")
+    bounds.check()
+    parts = strings(list(chain.from_iterable(lists)), (total,))
+    if total < x.size * width:
+        filled = np.full((x.size, width), "", object)
+        filled[np.arange(width) < counts[:, np.newaxis]] = parts
+        parts = filled
+    return parts.reshape(*x.shape, width), counts.reshape(x.shape)
 
 
-def _split(text: str, delimiter: str, limit: int) -> list[str]:
-    if delimiter:
-        return text.split(delimiter, limit) if text else []
-    return text.split(None, limit)
+@once
+def _normalising(op: StringNormalizer) -> tuple[Callable[[str], str] | None, frozenset[str]]:
+    """Return what changes words, and the stop words as they are compared."""
+    change = {CaseChange.LOWER: str.lower, CaseChange.UPPER: str.upper}
+    stop = op.stopwords if op.is_case_sensitive else map(str.lower, op.stopwords)
+    return change.get(op.case_change_action), frozenset(stop)
 
 
 @implements(StringNormalizer)
 def string_normalizer(op: StringNormalizer, x: Array) -> Array:
     """Compare with the stop words first, in lower case unless case matters."""
-    fold = str if op.is_case_sensitive else str.lower
-    stop = {fold(word) for word in op.stopwords}
-    change = {CaseChange.LOWER: str.lower, CaseChange.UPPER: str.upper}.get(
-        op.case_change_action, str
-    )
-    kept = [change(str(word)) for word in x.reshape(-1) if fold(str(word)) not in stop]
+    change, stop = _normalising(op)
+    kept: list[str] = []
+    for words in _parts(texts_of(x)):
+        changed = words if change is None else list(map(change, words))
+        if op.is_case_sensitive:
+            folded = words
+        else:
+            folded = changed if change is str.lower else list(map(str.lower, words))
+        if folded is changed:
+            kept += [word for word in changed if word not in stop]
+        else:
+            kept += [word for word, same in zip(changed, folded, strict=True) if same not in stop]
     kept = kept or [""]
-    return _strings(kept, (*x.shape[:-1], len(kept)))
+    return strings(kept, (*x.shape[:-1], len(kept)))
+
+
+@once
+def _grams(op: TfIdfVectorizer) -> tuple[Grams, Array, Array | None, bool]:
+    """Return n-grams, their columns and weights, and whether each has the column of its number."""
+    grams = Grams(op.grams(), op.shortest, op.longest, op.longest_skip + 1)
+    columns = np.array(op.columns, np.int64)
+    weights = np.array(op.weights, np.float32) if op.weights else None
+    return grams, columns, weights, np.array_equal(columns, np.arange(len(columns)))
 
 
 @implements(TfIdfVectorizer)
 def tf_idf_vectorizer(op: TfIdfVectorizer, x: Array) -> Array:
-    """Count the n-grams of each row in a dictionary."""
-    grams = op.grams()
-    places = {gram: i for i, gram in reversed(list(enumerate(grams)))}
-    width = max(op.columns, default=-1) + 1
-    rows = x.reshape(1, -1) if x.ndim == 1 else x
-    y = np.zeros((len(rows), width), np.float32)
-    for row, items in enumerate(rows.tolist()):
-        for index, count in _counted(op, items, places).items():
-            weight = op.weights[index] if op.weights else 1.0
-            value = {TfIdfMode.TF: count, TfIdfMode.IDF: weight}.get(op.mode, count * weight)
-            y[row, op.columns[index]] += value
-    return y.reshape(*x.shape[:-1], width)
+    """Count the n-grams of each row, then weigh them."""
+    grams, columns, weights, is_in_order = _grams(op)
+    counts = grams.counted(x.reshape(1, -1) if x.ndim == 1 else x)
+    if op.mode is TfIdfMode.IDF:
+        counts = np.minimum(counts, 1)
+    values = counts.astype(np.float32)
+    if weights is not None and op.mode is not TfIdfMode.TF:
+        values *= weights
+    if not is_in_order:
+        y = np.zeros((max(op.columns, default=-1) + 1, len(values)), np.float32)
+        np.add.at(y, columns, values.T)
+        values = np.ascontiguousarray(y.T)
+    return values.reshape(*x.shape[:-1], values.shape[1])
 
 
-def _counted(
-    op: TfIdfVectorizer, items: list[Any], places: dict[tuple[Any, ...], int]
-) -> Counter[int]:
-    counts: Counter[int] = Counter()
-    lengths = {len(gram) for gram in places}  # others are never found
-    for length in sorted(each for each in lengths if op.shortest <= each <= op.longest):
-        # A single element has no distances, so it counts once; more must lie within the row.
-        most = 1 if length == 1 else min(op.longest_skip + 1, (len(items) - 1) // (length - 1))
-        for distance in bounded(range(1, most + 1)):
-            reach = (length - 1) * distance
-            for start in bounded(range(len(items) - reach)):
-                found = places.get(tuple(items[start : start + reach + 1 : distance]))
-                if found is not None:
-                    counts[found] += 1
-    return counts
-
-
-@implements(LabelEncoder)
-def label_encoder(op: LabelEncoder, x: Array) -> Array:
-    """Look every element up; NaN is a key like any other."""
-    table = dict(zip(map(_key, op.keys), op.values, strict=True))
-    found = [table.get(_key(item), op.default) for item in x.reshape(-1).tolist()]
+@once
+def _labels(op: LabelEncoder) -> Labels:
     dtype = op.destination_type.dtype
-    if dtype.hasobject:
-        return _strings([str(item) for item in found], x.shape)
     try:
-        return np.array(found, dtype).reshape(x.shape)
+        return Labels(op.keys, op.values, op.default, dtype)
     except (ValueError, OverflowError) as error:
         raise InferenceError(f"LabelEncoder: a value does not fit {dtype}: {error}") from error
 
 
-def _key(item: Any) -> Any:
-    return "NaN key" if isinstance(item, float) and math.isnan(item) else item
+@implements(LabelEncoder)
+def label_encoder(op: LabelEncoder, x: Array) -> Array:
+    """Look every element up."""
+    return _labels(op).of(x)

@@ -13,8 +13,8 @@ from polydevice.errors import ModelFormatError
 from polydevice.node import Port
 from polydevice.ops.activation import Sigmoid
 from polydevice.ops.arithmetic import Divide, Multiply, Subtract
-from polydevice.ops.comparison import NotEqual
-from polydevice.ops.math import ErfInv
+from polydevice.ops.comparison import Greater
+from polydevice.ops.math import Abs, ErfInv
 from polydevice.ops.select import Select
 from polydevice.ops.softmax import SoftMax
 from polydevice.ops.trees import MODES, Aggregate, TreeEnsemble
@@ -145,7 +145,7 @@ def transformed(n: OnnxNode, y: Port, name: str) -> Port:
         return n.emit(Multiply(), n.emit(ErfInv(), centred), n.like(math.sqrt(2), y))
     if name != "SOFTMAX_ZERO":
         raise n.unsupported(f"post_transform {name!r}; legal: {', '.join(TRANSFORMS)}")
-    # Zeros stay zeros and take no part.
-    there = n.emit(NotEqual(), y, n.like(0, y))
+    # Zeros, and what is as near to them as ONNX Runtime says, are zeros and take no part.
+    there = n.emit(Greater(), n.emit(Abs(), y), n.like(1e-7, y))
     hidden = n.emit(Select(), there, y, n.like(-np.inf, y))
     return n.emit(Select(), there, n.emit(SoftMax(axis=1), hidden), n.like(0, y))

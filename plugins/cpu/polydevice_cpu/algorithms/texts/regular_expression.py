@@ -7,7 +7,7 @@ a pattern becomes an automaton (Thompson, 1968) whose states are followed all at
 from __future__ import annotations
 
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 MAX_STATES = 20_000
@@ -34,30 +34,41 @@ class _State:
 class Pattern:
     """A compiled pattern.
 
+    Attributes:
+        states: of the automaton.
+        start: the first one.
+        end: the one that a text which matches ends in.
+        consuming: those that take a character.
+        has_edges: whether some go on only at an edge of a line or a word.
+
     Raises:
         PatternError: with the reason.
     """
 
     def __init__(self, text: str) -> None:
         self.states: list[_State] = []
-        start, end = _Parser(text, self.states).parse()
-        self._start, self._end = start, end
+        self.start, self.end = _Parser(text, self.states).parse()
+        self.consuming = [n for n, state in enumerate(self.states) if state.accepts is not None]
+        self.has_edges = any(state.check is not None for state in self.states)
 
     def fullmatch(self, text: str) -> bool:
         """Whether the whole text matches."""
-        current = self._closure([self._start], text, 0)
+        current = self.closure([self.start], text, 0)
         for position, character in enumerate(text):
-            reached = [
-                state.next[0]
-                for index in current
-                if (state := self.states[index]).accepts is not None and state.accepts(character)
-            ]
-            current = self._closure(reached, text, position + 1)
+            current = self.closure(self.taken(current, character), text, position + 1)
             if not current:
                 return False
-        return self._end in current
+        return self.end in current
 
-    def _closure(self, found: list[int], text: str, position: int) -> set[int]:
+    def taken(self, current: Iterable[int], character: str) -> list[int]:
+        """Return the states that are reached from these by a character."""
+        return [
+            state.next[0]
+            for index in current
+            if (state := self.states[index]).accepts is not None and state.accepts(character)
+        ]
+
+    def closure(self, found: list[int], text: str, position: int) -> set[int]:
         """Return the states that are reached without a character."""
         seen: set[int] = set()
         stack = list(found)
@@ -369,13 +380,14 @@ def _equals(character: str) -> Accepts:
     return lambda c: c == character
 
 
-def _is_word(character: str) -> bool:
+def is_word(character: str) -> bool:
+    """Whether a character belongs to words, for edges of these."""
     return character == "_" or (character.isascii() and character.isalnum())
 
 
 def _at_word_edge(text: str, position: int) -> bool:
-    before = position > 0 and _is_word(text[position - 1])
-    return before != (position < len(text) and _is_word(text[position]))
+    before = position > 0 and is_word(text[position - 1])
+    return before != (position < len(text) and is_word(text[position]))
 
 
 def _line_edge(sign: str, multi_line: bool) -> Callable[[str, int], bool]:
@@ -387,7 +399,7 @@ def _line_edge(sign: str, multi_line: bool) -> Callable[[str, int], bool]:
 _CLASSES: dict[str, Accepts] = {
     "d": lambda c: "0" <= c <= "9",
     "s": lambda c: c in " \t\n\r\f",
-    "w": _is_word,
+    "w": is_word,
 }
 _CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "v": "\v", "a": "\a"}
 _POSIX = {

@@ -1,4 +1,4 @@
-"""Machine code for decision trees, against walks of one row through one tree."""
+"""Machine code of learned models: trees, against walks through them, and coupled pairs."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ import pytest
 from polydevice.dtype import ElementType
 from polydevice.network import Network
 from polydevice.node import Node
+from polydevice.ops.coupling import PairwiseCoupling
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.ops.trees import Aggregate, TreeEnsemble
 from polydevice.shape import Dim, Shape
 from polydevice_cpu.algorithms import forest as packing
-from polydevice_cpu.algorithms.by_machine import trees
+from polydevice_cpu.algorithms.by_machine.code import Code
+from polydevice_cpu.algorithms.by_machine.learned import coupling, trees
 from polydevice_cpu.algorithms.forest import Forest, Layout, Votes, packed
+from polydevice_cpu.implement import run
 from polydevice_cpu.onednn.engine import address_of
+from polydevice_cpu.ops.coupling import NEAR
 from polydevice_cpu.plan.step import MACHINE_CODE_OF_ANY
 from tests.cpu.machine_code import missing, needs
 from tests.guard_pages import SIDES, guarded
@@ -182,3 +186,22 @@ def test_a_network(core, kind, rows):
         steps = executable.latest_plan().steps
         found = [step.implementation for step in steps if step.type == "TreeEnsemble"]
         assert found == [MACHINE_CODE_OF_ANY] * bool(count)
+
+
+@with_code
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("classes", [2, 3, 9])
+def test_coupled_pairs(side, classes):
+    """By machine code as by NumPy, to the bit, and next to pages that nobody may touch."""
+    rng = np.random.default_rng(classes)
+    x = rng.uniform(0.001, 0.999, (40, classes * (classes - 1) // 2)).astype(F)
+    x[0], x[1, 0] = np.nan, 1 - 1e-7
+    given, y, room = (
+        guarded(side, 4 * size).view(F)
+        for size in (x.size, len(x) * classes, coupling.room(classes))
+    )
+    given[...] = x.reshape(-1)
+    made = Code.of([coupling.coupling(len(x), classes, 100, NEAR / classes)])
+    assert made.bound([address_of(each) for each in (given, y, room)])() == 0
+    (want,) = run(PairwiseCoupling(classes), [x])
+    np.testing.assert_allclose(y.reshape(want.shape), want, 2e-6, 1e-7)

@@ -1,0 +1,1 @@
+"""What models that were learned from tables compute: decision trees, and support vectors."""

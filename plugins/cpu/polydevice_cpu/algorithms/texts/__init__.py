@@ -1,0 +1,1 @@
+"""Texts: patterns that they match, and what is counted in them."""
