@@ -21,7 +21,7 @@ from tests.guard_pages import SIDES, guarded
 KINDS = {"O": TensorProto.STRING, "f": TensorProto.FLOAT, "i": TensorProto.INT64}
 
 
-def in_both(core, node, feed, outputs=("y",), opset=20, kinds=None):
+def in_both(core, node, feed, outputs=("y",), kinds=None, learned=4):
     """Run one operator here and in ONNX Runtime, and compare all outputs; return them."""
     info = helper.make_tensor_value_info
     given = [info(k, KINDS[v.dtype.kind], [None] * v.ndim) for k, v in feed.items()]
@@ -30,7 +30,7 @@ def in_both(core, node, feed, outputs=("y",), opset=20, kinds=None):
         if not (kinds or {}).get(name.name):
             name.ClearField("type")
     graph = helper.make_graph([node], "texts", given, wanted)
-    imports = [helper.make_opsetid("", opset), helper.make_opsetid("ai.onnx.ml", 4)]
+    imports = [helper.make_opsetid("", 20), helper.make_opsetid("ai.onnx.ml", learned)]
     model = helper.make_model(graph, opset_imports=imports, ir_version=10).SerializeToString()
     theirs = onnxruntime.InferenceSession(model).run(None, feed)
     with core.load_network(core.read_network(model), "CPU") as network:
@@ -207,6 +207,21 @@ def test_labels_of_narrow_and_wide_integers(kind):
     np.testing.assert_array_equal(table.of(x), [[2, -1, -1], [4, 3, -1]])
     assert table.of(x).dtype == np.float32
     assert labels.MOST_SPREAD > 100
+
+
+@pytest.mark.parametrize("to_texts", [False, True])
+@pytest.mark.parametrize("kind", ["LabelEncoder", "CategoryMapper"])
+def test_labels_of_the_first_version(core, kind, to_texts):
+    texts, numbers = ["a", "b", "äöü"], [7, -2, 0]
+    given = {"classes_strings": texts}
+    if kind == "CategoryMapper":
+        given = {"cats_strings": texts, "cats_int64s": numbers}
+    node = helper.make_node(
+        kind, ["x"], ["y"], domain="ai.onnx.ml", default_int64=-9, default_string="?", **given
+    )
+    x = np.array([[*numbers], [1, 2, 5]]) if to_texts else np.array([[*texts], list("xab")], object)
+    result = TensorProto.STRING if to_texts else TensorProto.INT64
+    in_both(core, node, {"x": x}, kinds={"y": result}, learned=1)
 
 
 @pytest.mark.parametrize("ordered", [0, 1])

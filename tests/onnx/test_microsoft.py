@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from polydevice.errors import UnsupportedOperationError
+from polydevice import Core
+from polydevice.errors import ModelFormatError, UnsupportedOperationError
 from tests.absent import wants
 from tests.onnx.microsoft import MS, check, model_of
 from tests.onnx.microsoft import codes as _q
 from tests.onnx.microsoft import floats as _f
 from tests.onnx.microsoft import scale as _scale
-from tests.onnx.models import run
+from tests.onnx.models import onnxruntime_outputs, run
 
 
 @pytest.fixture
@@ -342,3 +344,76 @@ def test_grid_sample(mode: str | None, padding: str, align: int, rng: np.random.
     given = {} if mode is None else {"mode": mode}
     x = _f(rng, 2, 3, 5, 7)
     check("GridSample", [x, grid], padding_mode=padding, align_corners=align, **given)
+
+
+def test_embeddings_of_bytes(rng: np.random.Generator) -> None:
+    ids = rng.integers(0, 11, (2, 5)).astype(np.int32)
+    segments = rng.integers(0, 2, (2, 5)).astype(np.int32)
+    mask = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32)
+    tables = [_q(rng, 11, 8), _q(rng, 6, 8), _q(rng, 2, 8), _q(rng, 8), _q(rng, 8)]
+    scales = [_scale(0.01 * k) for k in range(1, 6)]
+    zeros = [np.array(100 + k, np.uint8) for k in range(5)]
+    for last in (mask, None):
+        inputs: list[np.ndarray | None] = [ids, segments, *tables, last, *scales, *zeros]
+        check(
+            "QEmbedLayerNormalization", inputs, 2, integers=(1,), stored=tuple(range(2, 7)),
+            epsilon=1e-5, byte_output=False,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+@pytest.mark.parametrize(("rows", "size", "block"), [(6, 32, 16), (5, 21, 32)])
+def test_products_with_floats_of_4_bits(kind, rows, size, block, rng) -> None:
+    count = rows * size
+    packed = rng.integers(0, 256, -(-count // 2)).astype(np.uint8)
+    largest = rng.uniform(0.5, 2, -(-count // block)).astype(np.float32)
+    check(
+        "MatMulBnb4", [_f(rng, 2, 3, size), packed, largest], stored=(1, 2), K=size, N=rows,
+        block_size=block, quant_type=kind,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "change", [{"quant_type": 2}, {"transB": 0}, {"block_size": 0}, {"K": 30}, {"N": 0}]
+)
+def test_floats_of_4_bits_that_are_refused(change, rng) -> None:
+    given = {"K": 32, "N": 6, "block_size": 16, "quant_type": 0} | change
+    node = helper.make_node("MatMulBnb4", ["x", "b", "m"], ["y"], domain=MS, **given)
+    stored = {"b": np.zeros(96, np.uint8), "m": np.ones(12, np.float32)}
+    proto = model_of(node, {"x": _f(rng, 2, 32)}, stored, 17)
+    with Core() as core, pytest.raises((UnsupportedOperationError, ModelFormatError)):
+        core.read_network(proto.SerializeToString())
+
+
+def test_inverses(rng: np.random.Generator) -> None:
+    check("Inverse", [_f(rng, 2, 3, 3) + np.eye(3, dtype=np.float32)])
+
+
+@pytest.mark.parametrize("shape", [(), (1,)])
+@pytest.mark.parametrize("step", [None, 0.75])
+def test_range(shape, step, rng) -> None:
+    del rng
+    given = [np.full(shape, k, np.float32) for k in (-1, 4, step) if k is not None]
+    check("Range", [*given], stored=tuple(range(len(given))))
+
+
+@pytest.mark.parametrize("mode", ["constant", "reflect", "edge"])
+@pytest.mark.parametrize("shape", [(6,), (1, 6)])
+def test_pad(mode, shape, rng) -> None:
+    pads = np.array([0, 1, 2, 1, 0, 1]).reshape(shape)
+    value = [np.array([1.5], np.float32)] if mode == "constant" else []
+    check("Pad", [_f(rng, 2, 3, 4), pads, *value], stored=(1,), mode=mode)
+
+
+def test_gather_nd(rng: np.random.Generator) -> None:
+    check("GatherND", [_f(rng, 3, 4, 2), np.array([[0, 1], [2, -1], [1, 3]])])
+
+
+def test_unique(rng: np.random.Generator) -> None:
+    x = rng.integers(0, 5, 30).astype(np.float32)
+    node = helper.make_node("Unique", ["x"], ["y", "i", "n"], domain=MS)
+    proto = model_of(node, {"x": x}, {}, 17)
+    for output in proto.graph.output[1:]:
+        output.type.tensor_type.elem_type = onnx.TensorProto.INT64
+    for got, want in zip(run(proto, x), onnxruntime_outputs(proto, x), strict=True):
+        np.testing.assert_array_equal(got, want)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from polydevice.dataclass import dataclass
 from polydevice.errors import ModelFormatError, PolydeviceError, UnsupportedOperationError
@@ -23,6 +24,8 @@ from polydevice.readers.onnx.protos.types import desc_of_type, type_of_desc
 from polydevice.readers.onnx.scope import Draft, Scope
 from polydevice.readers.onnx.signatures import find_schema, find_signature
 from polydevice.tensor import TensorDesc
+
+T = TypeVar("T")
 
 FunctionKey = tuple[str, str, str]
 """Domain, name and overload of a model's own function."""
@@ -63,11 +66,21 @@ class GraphReader:
         self.tensors = tensors
         self.budget = budget
         self.evaluate = evaluate
+        self._graph = GraphProto()
+        self._found: dict[Callable[[GraphProto], Any], Any] = {}
         self._attributes = AttributeReader(tensors)
 
     def model_graph(self, graph: GraphProto, opsets: Mapping[str, int]) -> Network:
         """Read a model's graph."""
+        self._graph = graph
         return self._network(graph, Scope(Draft(), opsets), None)
+
+    def of_model(self, find: Callable[[GraphProto], T]) -> T:
+        """Return what a function finds in the model's graph; it is asked once."""
+        if find not in self._found:
+            self._found[find] = find(self._graph)
+        found: T = self._found[find]
+        return found
 
     def body(self, graph: Subgraph, inputs: Sequence[TensorDesc] | None = None) -> ReadBody:
         """Read a graph attribute.

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from polydevice.emitter import Emitter
 from polydevice.errors import ModelFormatError, UnsupportedOperationError
 from polydevice.node import Port
-from polydevice.readers.onnx.protos.messages import NodeProto
+from polydevice.readers.onnx.protos.messages import GraphProto, NodeProto
 from polydevice.tensor import TensorDesc
 
 if TYPE_CHECKING:
     from polydevice.readers.onnx.graph import GraphReader, ReadBody
     from polydevice.readers.onnx.protos.attributes import Subgraph
     from polydevice.readers.onnx.scope import Scope
+
+T = TypeVar("T")
 
 
 class OnnxNode(Emitter):
@@ -66,6 +68,10 @@ class OnnxNode(Emitter):
         """How messages call the node."""
         domain = f"{self.domain}." if self.domain else ""
         return f"node {self.name!r} ({domain}{self.op_type}, opset {self.version})"
+
+    def of_model(self, find: Callable[[GraphProto], T]) -> T:
+        """Return what a function finds in the model's graph; it is asked once."""
+        return self._reader.of_model(find)
 
     def take_dense(self, size_bytes: int) -> None:
         """Count what a table takes whose size a few numbers say; raises ModelLimitError."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from polydevice.dtype import ElementType
 from polydevice.emitter import Input
@@ -10,6 +10,7 @@ from polydevice.node import Port
 from polydevice.ops.activation import (
     Elu,
     HardSigmoid,
+    HSwish,
     PRelu,
     Relu,
     Sigmoid,
@@ -30,6 +31,7 @@ from polydevice.ops.math import Tanh
 from polydevice.ops.op import Op
 from polydevice.ops.reshape import Reshape, ShapeOf
 from polydevice.ops.slice import Slice
+from polydevice.ops.transpose import Transpose
 from polydevice.ops.window import PadType
 from polydevice.readers.onnx.catalog import translates
 from polydevice.readers.onnx.node import OnnxNode
@@ -78,6 +80,22 @@ def per_channel(n: OnnxNode, vector: Port, rank: int, axis: int = 1) -> Port:
     if constant is not None:
         return n.value(constant.reshape(pattern), vector.element_type)
     return n.emit(Reshape(special_zero=False), vector, pattern)
+
+
+def in_channels_first(n: OnnxNode, compute: Callable[[Port], Port], *, last: bool) -> Port:
+    """Emit what takes the node's first input with its channels behind the batch.
+
+    Args:
+        n: the node.
+        compute: emits it.
+        last: whether input and result have them behind everything.
+    """
+    x = n.input(0)
+    if not last:
+        return compute(x)
+    order = list(range(n.rank(x)))
+    y = compute(n.emit(Transpose(), x, [0, order[-1], *order[1:-1]]))
+    return n.emit(Transpose(), y, [0, *order[2:], 1])
 
 
 def grouped_weights(n: OnnxNode, weights: Port, groups: int) -> Port:
@@ -139,6 +157,7 @@ _WITHOUT_PARAMETERS: dict[str, type[Op]] = {
     "Tanh": Tanh,
     "Softplus": SoftPlus,
     "Softsign": SoftSign,
+    "HardSwish": HSwish,
 }
 
 

@@ -26,6 +26,15 @@ def range_(n: OnnxNode) -> Port:
     return n.emit(Range(start.element_type), start, n.input(1), n.input(2))
 
 
+@translates("Range", domain="com.microsoft")
+def microsoft_range(n: OnnxNode) -> Port:
+    """The same before it was in ONNX; numbers may be vectors of one, and delta be left out."""
+    start, delta = n.input(0), n.optional(2)
+    given = [start, n.input(1), n.like(1, start) if delta is None else delta]
+    scalars = [n.emit(Squeeze(), x, [0]) if x.desc.rank == 1 else x for x in given]
+    return n.emit(Range(start.element_type), *scalars)
+
+
 @translates("EyeLike")
 def eye_like(n: OnnxNode) -> Port:
     """Ones on the k-th diagonal of a matrix."""
@@ -79,6 +88,13 @@ def unique(n: OnnxNode) -> list[Port]:
     axis = n.attribute("axis")
     extra = [] if axis is None else [n.value(axis)]
     return n.emit_all(Unique(sorted=bool(n.attribute("sorted", 1))), n.input(0), *extra)
+
+
+@translates("Unique", domain="com.microsoft")
+def microsoft_unique(n: OnnxNode) -> list[Port]:
+    """Distinct elements of a vector, in the order in which they come; where; how many."""
+    values, _, places, counts = n.emit_all(Unique(sorted=False), n.input(0))
+    return [values, places, counts]
 
 
 @translates("Compress")

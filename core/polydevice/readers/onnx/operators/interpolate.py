@@ -47,7 +47,7 @@ def _mode(n: OnnxNode) -> InterpolateMode:
 def upsample(n: OnnxNode) -> Port:
     """Enlarge by scales; element i comes from floor(i / scale)."""
     scales = n.optional(1) or n.value(np.array(n.required("scales"), np.float32))
-    return _interpolate(
+    return interpolated(
         n, scales, CoordinateMode.ASYMMETRIC, NearestMode.FLOOR, list(range(n.rank(n.input(0))))
     )
 
@@ -56,7 +56,7 @@ def upsample(n: OnnxNode) -> Port:
 def resize_10(n: OnnxNode) -> Port:
     """The first version: as Upsample, also smaller."""
     axes = list(range(n.rank(n.input(0))))
-    return _interpolate(n, n.input(1), CoordinateMode.ASYMMETRIC, NearestMode.FLOOR, axes)
+    return interpolated(n, n.input(1), CoordinateMode.ASYMMETRIC, NearestMode.FLOOR, axes)
 
 
 @translates("Resize", since=11)
@@ -88,7 +88,7 @@ def resize(n: OnnxNode) -> Port:
         and not (coordinates is CoordinateMode.ALIGN_CORNERS and _cuts_lengths(x, target))
     )
     if plain:
-        return _interpolate(n, target, coordinates, nearest, axes)
+        return interpolated(n, target, coordinates, nearest, axes)
     op = Resize(
         mode=_mode(n),
         axes=tuple(axes),
@@ -125,7 +125,7 @@ def _given(n: OnnxNode, index: int) -> Port | None:
     return None if port is None or port.shape == (0,) else port
 
 
-def _interpolate(
+def interpolated(
     n: OnnxNode,
     target: Port,
     coordinates: CoordinateMode,

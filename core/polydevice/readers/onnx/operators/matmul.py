@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from polydevice.node import Port
 from polydevice.ops.arithmetic import Add, Multiply
+from polydevice.ops.linear_algebra import Inverse
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.reshape import Reshape
 from polydevice.ops.transpose import Transpose
@@ -63,3 +64,9 @@ def _batch_last(n: OnnxNode, x: Port) -> Port:
     """Move the first axis behind the other batch axes, before the last one."""
     rank = n.rank(x)
     return n.emit(Transpose(), x, [*range(1, rank - 1), 0, rank - 1])
+
+
+@translates("Inverse", domain="com.microsoft")
+def inverse(n: OnnxNode) -> Port:
+    """Inverses of square matrices."""
+    return n.emit(Inverse(), n.input(0))

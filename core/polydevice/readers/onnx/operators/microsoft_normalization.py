@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from polydevice.dtype import ElementType
@@ -12,6 +14,7 @@ from polydevice.ops.convert import Convert
 from polydevice.ops.gather import Gather
 from polydevice.ops.generate import Range
 from polydevice.ops.math import Sqrt
+from polydevice.ops.quantize_linear import DequantizeLinear
 from polydevice.ops.reduce import ReduceMean, ReduceSum
 from polydevice.ops.reshape import Unsqueeze
 from polydevice.readers.onnx.catalog import translates
@@ -67,16 +70,41 @@ def simplified_layer_normalization(n: OnnxNode) -> Port:
 @translates("EmbedLayerNormalization", domain=_MS)
 def embed_layer_normalization(n: OnnxNode) -> list[Port | None]:
     """Sum of word, position and segment embeddings, normalised; numbers of unmasked words."""
-    ids, segments = n.input(0), n.optional(1)
-    words, places, kinds = n.input(2), n.input(3), n.optional(4)
-    mask, positions = n.optional(7), n.optional(8)
+    return _embedded(n, lambda _, rows: rows, n.optional(8))
+
+
+@translates("QEmbedLayerNormalization", domain=_MS)
+def q_embed_layer_normalization(n: OnnxNode) -> list[Port | None]:
+    """The same of tables of 8 bits; only what is looked up is dequantised."""
+
+    def dequantised(index: int, rows: Port) -> Port:
+        return n.emit(DequantizeLinear(), rows, n.input(index + 6), n.input(index + 11))
+
+    return _embedded(n, dequantised, None)
+
+
+def _embedded(
+    n: OnnxNode, values: Callable[[int, Port], Port], positions: Port | None
+) -> list[Port | None]:
+    """Emit the sum of what is looked up, normalised.
+
+    Args:
+        n: the node.
+        values: returns what rows of the input of this number stand for.
+        positions: of words; None where they count up from 0.
+    """
+    ids, segments, mask = n.input(0), n.optional(1), n.optional(7)
     if positions is None:
         steps = n.emit(Range(ElementType.i64), 0, axis_size(n, ids, 1), 1)
         positions = n.emit(Unsqueeze(), steps, [0])
-    total = n.emit(Add(), n.emit(Gather(), words, ids, 0), n.emit(Gather(), places, positions, 0))
-    if segments is not None and kinds is not None:
-        total = n.emit(Add(), total, n.emit(Gather(), kinds, segments, 0))
-    y = layer_norm(n, total, n.input(5), n.input(6))
+
+    def taken(index: int, rows: Port) -> Port:
+        return values(index, n.emit(Gather(), n.input(index), rows, 0))
+
+    total = n.emit(Add(), taken(2, ids), taken(3, positions))
+    if segments is not None and n.optional(4) is not None:
+        total = n.emit(Add(), total, taken(4, segments))
+    y = layer_norm(n, total, values(5, n.input(5)), values(6, n.input(6)))
     counts = None
     if n.wants(1) and mask is not None:
         counts = n.emit(ReduceSum(keep_dims=False), n.emit(Convert(ElementType.i32), mask), [1])

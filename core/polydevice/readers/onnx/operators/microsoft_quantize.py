@@ -76,6 +76,38 @@ def _unpacked(data: Array, bits: int) -> Array:
     return halves.reshape(len(data), -1)
 
 
+_FP4 = 0, 1 / 192, 2 / 3, 1, 1 / 3, 1 / 2, 1 / 6, 1 / 4
+_NF4 = (
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
+    -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
+    0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941,
+    0.7229568362236023, 1.0,
+)  # fmt: skip
+_LEVELS = ((*_FP4, *(-level for level in _FP4)), _NF4)
+"""What 4 bits stand for; bitsandbytes' two types."""
+
+
+@translates("MatMulBnb4", domain=_MS)
+def matmul_bnb4(n: OnnxNode) -> Port:
+    """Product with a matrix [N, K] of 4-bit floats, whose largest is told for each block."""
+    size, rows, block, kind = (n.required(name) for name in ("K", "N", "block_size", "quant_type"))
+    if kind not in range(len(_LEVELS)) or block < 1 or not n.attribute("transB", 1):
+        raise n.unsupported(f"quant_type {kind} in blocks of {block}, or transB = 0")
+    packed = _constant(n, n.input(1), "the matrix").reshape(-1)
+    largest = _constant(n, n.input(2), "the blocks' largest numbers").reshape(-1)
+    count = rows * size
+    if min(rows, size) < 1 or len(packed) != -(-count // 2) or len(largest) != -(-count // block):
+        raise ModelFormatError(
+            f"{len(packed)} bytes and {len(largest)} blocks are no matrix of {rows} x {size}"
+        )
+    n.take_dense(count * largest.dtype.itemsize)
+    levels = np.array(_LEVELS[kind], largest.dtype)
+    halves = np.stack([packed >> 4, packed & 15], axis=1).reshape(-1)[:count]  # the upper is first
+    decoded = levels[halves] * largest.repeat(block)[:count]
+    matrix = n.value(decoded.reshape(rows, size), n.input(2).element_type)
+    return n.emit(MatMul(transpose_b=True), n.input(0), matrix)
+
+
 @translates("DynamicQuantizeLSTM", domain=_MS)
 def dynamic_quantize_lstm(n: OnnxNode) -> list[Port]:
     """LSTM with 8-bit weights [D, I, 4H]; ONNX Runtime also quantises X, only to be faster."""

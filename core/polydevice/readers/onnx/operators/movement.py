@@ -68,15 +68,18 @@ def slice_(n: OnnxNode) -> Port:
 
 
 @translates("Pad")
+@translates("Pad", domain="com.microsoft")
 def pad(n: OnnxNode) -> Port:
     """A border of constants, edges, mirrored or wrapped elements."""
     x = n.input(0)
     mode = PadMode(n.attribute("mode", "constant"))
-    if n.version < 11:
+    if n.version < 11 and not n.domain:
         both, value = n.value(n.required("pads")), n.like(n.attribute("value", 0.0), x)
         axes = None
     else:
         both = n.input(1)
+        if both.desc.rank == 2:  # as ONNX Runtime's own may be
+            both = n.emit(Reshape(special_zero=False), both, [-1])
         filler, axes = n.optional(2), n.optional(3)
         value = n.like(0, x) if filler is None else filler
     begin, end = _pad_ends(n, x, both, axes)
@@ -118,6 +121,7 @@ def gather_elements(n: OnnxNode) -> Port:
 
 
 @translates("GatherND")
+@translates("GatherND", domain="com.microsoft")
 def gather_nd(n: OnnxNode) -> Port:
     """Slices by coordinates."""
     return n.emit(GatherND(batch_dims=n.attribute("batch_dims", 0)), n.input(0), n.input(1))

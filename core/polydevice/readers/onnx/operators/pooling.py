@@ -14,7 +14,7 @@ from polydevice.ops.reduce import ReduceL1, ReduceL2, ReduceMax, ReduceMean, Red
 from polydevice.ops.window import PadType, RoundingType
 from polydevice.readers.onnx.catalog import translates
 from polydevice.readers.onnx.node import OnnxNode
-from polydevice.readers.onnx.operators.convolution import auto_pad, pads
+from polydevice.readers.onnx.operators.convolution import auto_pad, in_channels_first, pads
 from polydevice.readers.onnx.operators.topk import axis_size
 
 
@@ -59,6 +59,18 @@ def max_pool(n: OnnxNode) -> Port | list[Port]:
         if n.attribute("storage_order", 0):
             indices = _column_major(n, x, indices)
         return [values, indices]
+    return maximum(n, x)
+
+
+@translates("NhwcMaxPool", domain="com.microsoft")
+def nhwc_max_pool(n: OnnxNode) -> Port:
+    """Maximum of each window, with channels behind everything."""
+    return in_channels_first(n, lambda x: maximum(n, x), last=True)
+
+
+def maximum(n: OnnxNode, x: Port) -> Port:
+    """Emit a maximum pooling of `x` by the node's attributes."""
+    window = _window(n)
     if any(step != 1 for step in window["dilations"]):
         return n.emit(MaxPoolWithIndices(**window, axis=0), x)
     return n.emit(MaxPool(**window), x)

@@ -19,7 +19,11 @@ from polydevice.ops.select import Select
 from polydevice.ops.softmax import SoftMax
 from polydevice.readers.onnx.catalog import translates
 from polydevice.readers.onnx.node import OnnxNode
-from polydevice.readers.onnx.operators.convolution import convolve, shifted
+from polydevice.readers.onnx.operators.convolution import (
+    convolve,
+    in_channels_first,
+    shifted,
+)
 from polydevice.readers.onnx.operators.pooling import average
 from polydevice.readers.onnx.protos.element_types import element_type_of
 
@@ -50,11 +54,18 @@ def dequantize_linear(n: OnnxNode) -> Port:
     return n.emit(op, *n.required_inputs())
 
 
-def dequantized(n: OnnxNode, first: int, axis: int = 1) -> Port:
-    """Dequantise input `first` with its scale and zero point, the two inputs behind it."""
+def dequantized(n: OnnxNode, first: int, axis: int = 1, x: Port | None = None) -> Port:
+    """Dequantise input `first` with its scale and zero point, the two inputs behind it.
+
+    Args:
+        n: the node.
+        first: number of the input.
+        axis: of the scale, where that is no single number.
+        x: what stands for the input.
+    """
     zero = n.optional(first + 2)
-    inputs = [n.input(first), n.input(first + 1), *([] if zero is None else [zero])]
-    return n.emit(DequantizeLinear(axis), *inputs)
+    x = n.input(first) if x is None else x
+    return n.emit(DequantizeLinear(axis), x, n.input(first + 1), *([] if zero is None else [zero]))
 
 
 def requantized(n: OnnxNode, y: Port, scale: int, axis: int = 1) -> Port:
@@ -64,18 +75,22 @@ def requantized(n: OnnxNode, y: Port, scale: int, axis: int = 1) -> Port:
 
 
 @translates("QLinearConv")
+@translates("QLinearConv", domain="com.microsoft")
 def qlinear_conv(n: OnnxNode) -> Port:
     """Convolution of quantised values: dequantise, convolve, quantise.
 
     Devices recognise the pattern and compute in integers. The bias is in units of the product of
-    both scales.
+    both scales. ONNX Runtime's own may have channels behind everything, but for the weights.
     """
-    x, w = dequantized(n, 0), dequantized(n, 3, axis=0)
-    bias = n.optional(8)
-    if bias is not None:
-        scale = n.emit(Multiply(), n.input(1), n.input(4))
-        bias = n.emit(DequantizeLinear(0), bias, scale)
-    return requantized(n, convolve(n, x, w, bias), 6)
+
+    def convolved(x: Port) -> Port:
+        w, bias = dequantized(n, 3, axis=0), n.optional(8)
+        if bias is not None:
+            scale = n.emit(Multiply(), n.input(1), n.input(4))
+            bias = n.emit(DequantizeLinear(0), bias, scale)
+        return requantized(n, convolve(n, dequantized(n, 0, x=x), w, bias), 6)
+
+    return in_channels_first(n, convolved, last=bool(n.attribute("channels_last", 0)))
 
 
 @translates("QLinearMatMul")
@@ -112,19 +127,19 @@ def qlinear_unary(n: OnnxNode) -> Port:
 @translates("QLinearGlobalAveragePool", domain="com.microsoft")
 def qlinear_global_average_pool(n: OnnxNode) -> Port:
     """Average over the spatial axes of quantised values."""
-    if n.attribute("channels_last", 0):
-        raise n.unsupported("channels_last is not supported")
     x = dequantized(n, 0)
-    y = n.emit(ReduceMean(keep_dims=True), x, list(range(2, n.rank(x))))
-    return requantized(n, y, 3)
+    axes = list(range(1, n.rank(x) - 1) if n.attribute("channels_last", 0) else range(2, n.rank(x)))
+    return requantized(n, n.emit(ReduceMean(keep_dims=True), x, axes), 3)
 
 
 @translates("QLinearAveragePool", domain="com.microsoft")
 def qlinear_average_pool(n: OnnxNode) -> Port:
     """Average of each window of quantised values."""
-    if n.attribute("channels_last", 0):
-        raise n.unsupported("channels_last is not supported")
-    return requantized(n, average(n, dequantized(n, 0)), 3)
+
+    def pooled(x: Port) -> Port:
+        return requantized(n, average(n, dequantized(n, 0, x=x)), 3)
+
+    return in_channels_first(n, pooled, last=bool(n.attribute("channels_last", 0)))
 
 
 @translates("QLinearWhere", domain="com.microsoft")

@@ -75,6 +75,26 @@ def label_encoder(n: OnnxNode) -> Port:
     raise n.unsupported("values are missing")
 
 
+@translates("LabelEncoder", "CategoryMapper", domain=_ML)
+def category_mapper(n: OnnxNode) -> Port:
+    """Texts and the numbers of theirs, in either direction, as the first versions have them."""
+    texts = n.attribute("classes_strings") or n.attribute("cats_strings") or []
+    numbers = n.attribute("cats_int64s") or []
+    if n.op_type == "LabelEncoder":
+        numbers = list(range(len(texts)))
+    if not texts or len(texts) != len(numbers):
+        raise n.unsupported(f"{len(texts)} texts for {len(numbers)} numbers")
+    is_text = n.input(0).element_type is ElementType.string
+    kind, name, default = _LABEL_TYPES["int64s" if is_text else "strings"]
+    op = LabelEncoder(
+        keys=tuple(texts if is_text else numbers),
+        values=tuple(numbers if is_text else texts),
+        default=n.attribute(name, default),
+        destination_type=kind,
+    )
+    return n.emit(op, n.input(0))
+
+
 def _listed(value: Any) -> tuple[Any, ...]:
     return tuple(value.array.reshape(-1).tolist() if isinstance(value, TensorValue) else value)
 
