@@ -47,9 +47,9 @@ def _told_blocks(graph: GraphProto) -> Iterator[int]:
     weights = {tensor.name: list(tensor.dims) for tensor in graph.initializer}
     channels = {}
     for node in graph.node:
-        if node.domain != _BLOCKS:
+        if node.domain != _BLOCKS or not (node.input and node.output):
             continue
-        if node.op_type == "Conv" and len(weights.get(node.input[1], ())) == 4:
+        if node.op_type == "Conv" and len(weights.get("".join(node.input[1:2]), ())) == 4:
             output, inputs = weights[node.input[1]][:2]
             channels[node.output[0]] = output
             if output % _LARGE or (inputs > _LARGE and inputs % _LARGE):
