@@ -9,7 +9,7 @@ KEPT = (RBX, RBP, R12, R13, R14, R15)
 """Registers that a function has to keep."""
 
 LOAD, STORE, ADD, MUL, SUB, MIN, DIVIDE, MAX = 0x10, 0x11, 0x58, 0x59, 0x5C, 0x5D, 0x5E, 0x5F
-LOAD_WORDS, STORE_WORDS = 0x6F, 0x7F
+LOAD_WORDS, STORE_WORDS, EXPAND = 0x6F, 0x7F, 0x88
 
 
 class Instructions:
@@ -192,7 +192,7 @@ class Instructions:
             (register >> 3 & 1) << 7 | high << 6 | (base >> 3 & 1) << 5 | (register >> 4) << 4
         )
         last = 0x40 | (8 ^ first >> 4 << 3) | is_one << 4 | mask
-        last |= 0x80 if opcode in {LOAD, LOAD_WORDS} and mask else 0
+        last |= 0x80 if opcode in {LOAD, LOAD_WORDS, EXPAND} and mask else 0
         second = wide << 7 | (~first & 15) << 3 | 4 | prefix
         self.text += bytes((0x62, row | kind, second, last, opcode))
         if not is_memory:
