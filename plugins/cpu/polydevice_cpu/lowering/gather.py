@@ -1,6 +1,6 @@
 """Gather: a view where the indices are evenly spaced, else rows copied where they are wanted.
 
-And GatherElements, where machine code computes it.
+And GatherElements and GatherND, where machine code computes them.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polydevice.dtype import Array
-from polydevice.ops.gather import Gather, GatherElements
+from polydevice.ops.gather import Gather, GatherElements, GatherND
 from polydevice.shape import normalize_axis
 from polydevice_cpu.algorithms.by_machine.code import Told, has_avx512
-from polydevice_cpu.algorithms.by_machine.indexed import elements
+from polydevice_cpu.algorithms.by_machine.indexed import coordinates, elements
 from polydevice_cpu.algorithms.by_machine.indexed import taken as rows_taken
+from polydevice_cpu.algorithms.by_machine.indexed.scattered import MOST_COORDINATES
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn.descriptor import row_major
-from polydevice_cpu.ops.gather import gather, gather_elements
+from polydevice_cpu.ops.gather import gather, gather_elements, gather_nd
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, ByMachine, Compute
 from polydevice_cpu.plan.value import Value
@@ -142,6 +143,40 @@ def _start_elements(op: GatherElements, axis: int, _: Context) -> Compute:
         source, indices, _ = values
         sizes = source.dtype.itemsize, indices.dtype.itemsize
         return elements.taking(source.shape, axis, indices.shape[axis], sizes)
+
+    return ByMachine(compute, prepare)
+
+
+@lowers(GatherND)
+def lower_gather_nd(builder: PlanBuilder, node: Node) -> bool:
+    """Take rows by their coordinates by machine code: of plain numbers."""
+    op, target = node.operation(GatherND), node.output
+    inputs = [builder.array_value(port) for port in node.inputs]
+    source, indices = inputs
+    if target.shape is None or 0 in (*source.shape, *indices.shape, *target.shape.static):
+        return False
+    if not 0 < indices.shape[-1] <= MOST_COORDINATES or not _is_for_code(*inputs):
+        return False
+    if source.shape[: op.batch_dims] != indices.shape[: op.batch_dims]:
+        return False
+    result = builder.new_dense(target.shape.static, source.dtype)
+    start = partial(_start_rows, op)
+    builder.emit(
+        ArrayStep(node.name, node.type, start, inputs, [result], MACHINE_CODE, writes=True)
+    )
+    builder.set(target, result)
+    return True
+
+
+def _start_rows(op: GatherND, _: Context) -> Compute:
+    def compute(x: Array, indices: Array, result: Array) -> tuple[()]:
+        np.copyto(result, gather_nd(op, x, indices))
+        return ()
+
+    def prepare(values: Sequence[Value]) -> Told:
+        source, indices, _ = values
+        sizes = source.dtype.itemsize, indices.dtype.itemsize
+        return coordinates.taking(source.shape, indices.shape, op.batch_dims, sizes)
 
     return ByMachine(compute, prepare)
 

@@ -94,10 +94,11 @@ class Meeting(NamedTuple):
     letter: str = ""
 
 
-class _Putting(Instructions):
+class Putting(Instructions):
     """Code that returns 1 where an index lies outside."""
 
     def __init__(self, index_bytes: int) -> None:
+        """Begin with indices of so many bytes."""
         super().__init__()
         self.index_bytes = index_bytes
         self.outside: list[int] = []
@@ -153,7 +154,7 @@ class _Putting(Instructions):
 
 @lru_cache(maxsize=32)
 def _elements(item_bytes: int, index_bytes: int, meeting: Meeting) -> bytes:
-    code = _Putting(index_bytes)
+    code = Putting(index_bytes)
     code.begin(0)
     for register, number in (
         (R8, _RESULT), (R9, _INDICES), (R10, _UPDATES), (R11, _SIZE), (R12, _BEHIND),
@@ -196,7 +197,7 @@ def _elements(item_bytes: int, index_bytes: int, meeting: Meeting) -> bytes:
 
 @lru_cache(maxsize=32)
 def _rows(item_bytes: int, index_bytes: int, meeting: Meeting) -> bytes:
-    code = _Putting(index_bytes)
+    code = Putting(index_bytes)
     code.begin(0)
     for register, number in ((R8, _RESULT), (R9, _INDICES), (R10, _UPDATES), (R13, _ROWS)):
         code.load(register, RDI, number)
