@@ -6,7 +6,11 @@ Sizes may be formulas; each function returns None where elements would have to b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+import numpy as np
+
+from polydevice.dtype import Array
 from polydevice.node import Node
 from polydevice.ops.op import Op
 from polydevice.ops.reshape import Reshape, Squeeze, Unsqueeze
@@ -14,6 +18,7 @@ from polydevice.ops.slice import Index, Slice, StridedSlice, resolved, slice_ind
 from polydevice.ops.split import Split, VariadicSplit
 from polydevice.ops.transpose import Transpose, permutation
 from polydevice.shape import normalize_axis
+from polydevice.symbolic_size import is_symbolic
 from polydevice.tensor import TensorDesc
 
 Look = tuple[tuple[int, ...], tuple[int, ...], int]
@@ -106,8 +111,15 @@ def _sliced(
 ) -> list[Look] | None:
     (wanted,) = sizes
     items = _index(node.op, len(shape), [port.desc for port in node.inputs[1:]])
-    if items is None:
-        return None
+    return None if items is None else _sliced_by(items, wanted, shape, strides)
+
+
+def _sliced_by(
+    items: Sequence[Index],
+    wanted: tuple[int, ...],
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+) -> list[Look] | None:
     steps, skipped, axis = [], 0, 0
     for item in items:
         if item is None:
@@ -124,6 +136,47 @@ def _sliced(
         else:
             skipped = skipped + (item + size if item < 0 else item) * step
     return [(wanted, tuple(steps), skipped)]
+
+
+class Backwards(NamedTuple):
+    """What is taken from back to front.
+
+    Attributes:
+        indices: by axis, elements of it in order.
+        items: what is taken of each axis then.
+    """
+
+    indices: dict[int, Array]
+    items: Sequence[Index]
+
+    def look(self, node: Node, shape: tuple[int, ...], strides: tuple[int, ...]) -> Look:
+        """Return what is seen of these elements, which have such sizes and strides."""
+        target = node.outputs[0].desc.shape
+        assert target is not None
+        found = _sliced_by(self.items, target.static, shape, strides)
+        assert found is not None
+        return found[0]
+
+
+def backwards(node: Node, shape: tuple[int, ...]) -> Backwards | None:
+    """Return what Slice or StridedSlice takes from back to front; None where sizes are formulas."""
+    if not isinstance(node.op, (Slice, StridedSlice)) or any(map(is_symbolic, shape)):
+        return None
+    items = _index(node.op, len(shape), [port.desc for port in node.inputs[1:]])
+    if items is None:
+        return None
+    indices, others, axis = dict[int, Array](), list[Index](), 0
+    for item in items:
+        others.append(item)
+        if item is None:
+            continue
+        if isinstance(item, slice):
+            taken = resolved(item, shape[axis])
+            if taken.step < 0:
+                indices[axis] = np.arange(shape[axis])[taken]
+                others[-1] = slice(None)
+        axis += 1
+    return Backwards(indices, others) if indices else None
 
 
 def _index(op: Op, rank: int, limits: Sequence[TensorDesc]) -> Sequence[Index] | None:
