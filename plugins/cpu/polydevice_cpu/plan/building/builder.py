@@ -31,7 +31,7 @@ from polydevice_cpu.plan.array_steps.start import starter, writer
 from polydevice_cpu.plan.building.decisions import Decisions
 from polydevice_cpu.plan.building.integers import Integers
 from polydevice_cpu.plan.building.pending import Pending
-from polydevice_cpu.plan.building.sizes import Needed, Sized, is_plain
+from polydevice_cpu.plan.building.sizes import Needed, Sized, is_given_texts, is_plain
 from polydevice_cpu.plan.building.weights import WeightStore, constant_value, pack
 from polydevice_cpu.plan.building.worth import threads_worth
 from polydevice_cpu.plan.channels_last import as_channels_last
@@ -389,13 +389,17 @@ class PlanBuilder:
         else:
             if node.outputs:
                 return True
-        if not self._late.isdisjoint(node.inputs) or not all(map(is_plain, node.outputs)):
+        late = [port for port in node.inputs if port in self._late]
+        if not all(map(is_plain, node.outputs)) or not is_given_texts(node, late):
             self._late.update(node.outputs)
             return isinstance(node.op, Parameter)
         if isinstance(node.op, (Parameter, Constant)):
             return True
         with openmp.threads(self._threads[node]):
-            self._lower_known(node)
+            if late:
+                self._lower_texts(node)
+            else:
+                self._lower_known(node)
         return True
 
     def _lower_known(self, node: Node) -> None:
@@ -414,6 +418,15 @@ class PlanBuilder:
                 if lower(self, node):
                     return
         self._lower_with_numpy(node)
+
+    def _lower_texts(self, node: Node) -> None:
+        """Lower a node that makes numbers of texts."""
+        inputs, outputs = [self.array_value(port) for port in node.inputs], []
+        for port in node.outputs:
+            assert port.shape is not None
+            outputs.append(self.new_dense(port.shape.static, port.element_type.dtype))
+            self.set(port, outputs[-1])
+        self.emit(ArrayStep(node.name, node.type, starter(node.op), inputs, outputs))
 
     def _lower_with_numpy(self, node: Node) -> None:
         seen = as_channels_last(node, [self.value(port) for port in node.inputs])

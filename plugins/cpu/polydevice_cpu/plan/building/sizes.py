@@ -16,7 +16,7 @@ from polydevice.network import Network
 from polydevice.node import Node, Port
 from polydevice.ops.broadcast import AS_NUMPY, Broadcast
 from polydevice.ops.control_flow import If
-from polydevice.ops.io import Constant
+from polydevice.ops.io import Constant, Parameter
 from polydevice.ops.op import Op
 from polydevice.ops.pointwise import AutoBroadcast, BinaryPointwise
 from polydevice.ops.random import Multinomial, RandomUniform
@@ -297,9 +297,21 @@ def _late(nodes: Sequence[Node]) -> set[Node]:
     for node in nodes:
         if node.outputs and all(port.desc.constant is not None for port in node.outputs):
             continue
-        if not all(map(is_plain, node.outputs)) or any(port.node in late for port in node.inputs):
+        read = [port for port in node.inputs if port.node in late]
+        if not all(map(is_plain, node.outputs)) or not is_given_texts(node, read):
             late.add(node)
     return late
+
+
+def is_given_texts(node: Node, late: Sequence[Port]) -> bool:
+    """Whether what a node reads late, if anything, are texts that a request is given.
+
+    They are there before the plan runs, so that a node that makes numbers of them is a step of it.
+    """
+    return all(
+        isinstance(port.node.op, Parameter) and port.desc.kind == "tensor" and port.desc.is_static
+        for port in late
+    ) and not (late and node.op.has_bodies)
 
 
 def is_plain(port: Port) -> bool:
