@@ -39,9 +39,17 @@ AT_ONCE = 1 << 14
 
 
 def texts_of(x: Array) -> list[str]:
-    """Return the elements as Python's texts; most are."""
+    """Return the elements as Python's texts."""
+    return _texts(x)[1]
+
+
+def _texts(x: Array) -> tuple[Array, list[str]]:
+    """Return the same, and as an array, which x is where it holds nothing else, as most do."""
     items: list[Any] = x.reshape(-1).tolist()
-    return items if _TEXTS.issuperset(map(type, items)) else list(map(str, items))
+    if _TEXTS.issuperset(map(type, items)):
+        return x, items
+    items = list(map(str, items))
+    return strings(items, x.shape), items
 
 
 _TEXTS = {str}
@@ -71,10 +79,11 @@ def string_concat(_op: StringConcat, a: Array, b: Array) -> Array:
     """Join element by element."""
     shape = np.broadcast_shapes(a.shape, b.shape)
     size = math.prod(shape)
-    texts = [texts_of(a), texts_of(b)]
-    characters = sum(sum(map(len, each)) * size // max(len(each), 1) for each in texts)
+    (left, left_texts), (right, right_texts) = _texts(a), _texts(b)
+    characters = sum(
+        sum(map(len, each)) * size // max(len(each), 1) for each in (left_texts, right_texts)
+    )
     current_bounds().admit(characters + size * STRING_BYTES, "StringConcat")
-    left, right = strings(texts[0], a.shape), strings(texts[1], b.shape)
     made = np.empty(shape, object)
     if size <= AT_ONCE:
         np.add(left, right, out=made)

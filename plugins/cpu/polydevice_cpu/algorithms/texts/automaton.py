@@ -29,6 +29,9 @@ MOST_CONSUMING = 4096
 AT_ONCE = 1 << 12
 """Texts that are matched together; others may end the inference in between."""
 
+MOST_TOGETHER = 1 << 17
+"""States of the pattern in all that are remembered, which take some 32 bytes each."""
+
 _UNKNOWN, _START = -1, 0
 _NEITHER, _WORD, _LINE = " ", "a", "\n"
 """Characters that stand for those that came before, as far as edges of lines and words ask."""
@@ -110,6 +113,7 @@ class _Automaton:
         self._classes = _Classes(pattern)
         self._known: list[tuple[frozenset[int], str]] = []
         self._numbers: dict[tuple[frozenset[int], str], int] = {}
+        self._together = 0
         self._next = array("h")
         self._accepts = array("b")
         self._state(frozenset([pattern.start]), "")
@@ -164,7 +168,8 @@ class _Automaton:
         number = self._numbers.get(key)
         if number is None:
             number = len(self._known)
-            if number == MOST_STATES:
+            self._together += len(states)
+            if number == MOST_STATES or self._together > MOST_TOGETHER:
                 raise _TooLargeError
             ends = self._pattern.end in self._pattern.closure([*states], before, len(before))
             self._next.extend([_UNKNOWN] * MOST_CLASSES)
