@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,9 +63,7 @@ def _complex(x: Array) -> Array:
 
 def _pairs(y: Array, dtype: np.dtype[Any]) -> Array:
     """Write real and imaginary part to a new last axis."""
-    parts = y.real.dtype
-    pairs = np.ascontiguousarray(y).view(parts).reshape(*y.shape, 2)
-    return pairs.astype(dtype, copy=False)
+    return np.stack([y.real, y.imag], axis=-1).astype(dtype)
 
 
 def _axes(
@@ -85,26 +82,11 @@ def _axes(
     return places, sizes
 
 
-def _forward(
-    transform: Callable[..., Array], x: Array, sizes: Sequence[int], places: Sequence[int]
-) -> Array:
-    """Transform along some axes.
-
-    NumPy computes in f64 where it need not divide by anything, and in f32 else, right to 2e-7 of
-    the largest: 1,000 times 512 real numbers take 3.0 ms, and 0.67 so.
-    """
-    if x.dtype not in (np.float32, np.complex64):
-        return transform(x, sizes, places)
-    y = transform(x, sizes, places, norm="forward")
-    y *= np.float32(math.prod(sizes))
-    return y
-
-
 @implements(DFT)
 def dft(op: DFT, x: Array, axes: Array, signal_size: Array | None = None) -> Array:
     """NumPy cuts and fills up as the operation asks."""
     places, sizes = _axes(op, x, axes, signal_size)
-    return _pairs(_forward(np.fft.fftn, _complex(x), sizes, places), x.dtype)
+    return _pairs(np.fft.fftn(_complex(x), sizes, places), x.dtype)
 
 
 @implements(IDFT)
@@ -118,7 +100,7 @@ def idft(op: IDFT, x: Array, axes: Array, signal_size: Array | None = None) -> A
 def rdft(op: RDFT, x: Array, axes: Array, signal_size: Array | None = None) -> Array:
     """The real transform comes first, along the last of the axes."""
     places, sizes = _axes(op, x, axes, signal_size)
-    return _pairs(_forward(np.fft.rfftn, widen(x), sizes, places), x.dtype)
+    return _pairs(np.fft.rfftn(widen(x), sizes, places), x.dtype)
 
 
 @implements(IRDFT)
@@ -158,8 +140,7 @@ def stft(op: STFT, signal: Array, window: Array, size: Array, step: Array) -> Ar
     if signal.shape[-1] < length:
         raise InferenceError(f"STFT: frames of {length} exceed the signal of {signal.shape[-1]}")
     frames = sliding_window_view(widen(signal), length, axis=-1)[..., ::hop, :]
-    framed = frames * _window(window, length)
-    spectra = _forward(np.fft.rfftn, framed, [length], [framed.ndim - 1])
+    spectra = np.fft.rfft(frames * _window(window, length), axis=-1)
     if op.transpose_frames:
         spectra = spectra.swapaxes(-1, -2)
     return _pairs(spectra, signal.dtype)

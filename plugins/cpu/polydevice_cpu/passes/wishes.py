@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -17,7 +16,6 @@ from polydevice.ops.gather import GatherElements
 from polydevice.ops.matmul import Einsum
 from polydevice.ops.normalization import MVN, BatchNormInference, EpsMode, NormalizeL2
 from polydevice.ops.scatter import ScatterElementsUpdate
-from polydevice.ops.signal import DFT, IDFT, IRDFT, RDFT, STFT, FourierTransform
 from polydevice.rewrites import Wishes
 from polydevice.rewrites.facts import is_known, numbers_of, rank_of
 from polydevice.rewrites.integers.integer_product import IntegerProduct
@@ -66,35 +64,6 @@ def _has_primitive(node: Node) -> bool:
     return (_is_last(node) or _is_of_channels(node)) and node.op.eps_mode is EpsMode.INSIDE_SQRT
 
 
-PRODUCTS, MATRIX = 1 << 19, 1 << 17
-"""Of a Fourier transform as a product so many at most, with a matrix of so many numbers: NumPy
-takes 20 us for two of 128 points, and a product 3."""
-
-
-def _is_short_transform(node: Node) -> bool:
-    """Whether a Fourier transform is few products of f32, along one axis of known size."""
-    signal = node.inputs[0].shape
-    if not _is_f32(node) or signal is None or not signal.is_static:
-        return False
-    if not all(is_known(port) for port in node.inputs[2 if isinstance(node.op, STFT) else 1 :]):
-        return False
-    shape, target = signal.static, node.outputs[0].shape
-    if target is None or not target.is_static or 0 in (*shape, *target.static):
-        return False
-    if isinstance(node.op, STFT):
-        length = numbers_of(node.inputs[2])[0]
-        matrix, results = length * (length + 2), target.static
-        return matrix <= MATRIX and math.prod(results) * length <= PRODUCTS
-    assert isinstance(node.op, FourierTransform)
-    axes = numbers_of(node.inputs[1])
-    if len(axes) != 1:
-        return False
-    place = node.op.axes_of(axes, len(shape))[0]
-    points = shape[place] * (2 if node.op.complex_input else 1)
-    found = target.static[place] * (2 if node.op.complex_output else 1)
-    return points * found <= MATRIX and math.prod(target.static) * points <= PRODUCTS
-
-
 def cpu_wishes(*, integers: bool, prepare: Callable[[Network], None]) -> Wishes:
     """Everything not decomposed has a function of its own here, which is faster than its parts."""
     return Wishes(
@@ -102,7 +71,6 @@ def cpu_wishes(*, integers: bool, prepare: Callable[[Network], None]) -> Wishes:
             BatchNormInference: _folds,
             ScaledDotProductAttention: _is_plain,
             Einsum: _is_f32,
-            **dict.fromkeys((DFT, IDFT, RDFT, IRDFT, STFT), _is_short_transform),
         },
         own={
             GroupConvolution: GROUPED,
