@@ -5,7 +5,7 @@ With numbers for sizes it is a constant that is folded; this is for plans that s
 
 from __future__ import annotations
 
-from polydevice.ops.generate import Range, Range1
+from polydevice.ops.generate import Range, Range1, RangeOp
 from polydevice.symbolic_size import is_symbolic
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
@@ -30,7 +30,7 @@ class RangeRef(SingleLaunch):
             (all(map(_is_whole, limits)), "its numbers are not whole, or large"),
         )
 
-    def describe(self, call: Call, op: Range, mode: Mode) -> None:
+    def describe(self, call: Call, op: RangeOp, mode: Mode) -> None:
         """Count from the first number on."""
         node = call.node
         start, step = (_whole(_number(node, place)) for place in (0, 2))
