@@ -10,6 +10,6 @@ from polydevice_cpu.implement import implements
 @implements(Transpose)
 def transpose(_op: Transpose, x: Array, order: Array) -> Array:
     """Return a view with the axes reordered."""
-    axes = order.reshape(-1).tolist()
+    axes = [int(axis) for axis in order.reshape(-1).tolist()]  # a float may be given
     turned: Array = x.transpose(permutation(axes, x.ndim) if axes else None)
     return turned

@@ -9,6 +9,9 @@ import numpy as np
 from polydevice.emitter import Emitter
 from polydevice.node import Port
 from polydevice.ops.broadcast import Broadcast
+from polydevice.ops.color import FromYuv
+from polydevice.ops.concat import Concat
+from polydevice.ops.convert import Convert
 from polydevice.ops.interpolate import (
     CoordinateMode,
     Interpolate,
@@ -21,6 +24,7 @@ from polydevice.ops.interpolate import (
 )
 from polydevice.ops.pad import Pad
 from polydevice.ops.resampling import AxisTable, interpolate_table, resize_table
+from polydevice.ops.transpose import Transpose
 from polydevice.rewrites.facts import (
     array_of,
     numbers_of,
@@ -91,7 +95,7 @@ def interpolate(build: Emitter, op: Interpolate, inputs: Sequence[Port]) -> list
         return [_repeated(build, x, own, factors)]
     by_sizes = op.shape_calculation_mode is ShapeCalculation.SIZES
     linear = _linear(op, own, shape, axes, () if by_sizes else tuple(scales))
-    if linear is not None:
+    if linear is not None and not _is_of_frame(x):
         return build.emit_all(linear, x, sizes_array([shape[a] for a in linear.axes], np.int64))
     shrinks = any(scale < 1 for scale in scales)
     tables = [
@@ -129,6 +133,14 @@ def _factors(
         return None
     exact = all(result < 1 << 20 for result in shape)  # f32 tells all of their quotients apart
     return [int(result // size) for size, result in zip(own, shape, strict=True)] if exact else None
+
+
+def _is_of_frame(x: Port) -> bool:
+    """Whether it is a video frame in colour, which `fuse_frame` converts and resizes by tables."""
+    node = x.node
+    while isinstance(node.op, (Concat, Convert, Transpose)):
+        node = node.inputs[0].node
+    return isinstance(node.op, FromYuv)
 
 
 _PLACES = {
