@@ -47,11 +47,13 @@ def non_zero(op: NonZero, x: Array) -> Array:
 def unique(op: Unique, x: Array, axis: Array | None = None) -> tuple[Array, ...]:
     """Find the values sorted; put them in the order of first occurrence if asked."""
     at = None if axis is None else normalize_axis(int(axis.reshape(-1)[0]), x.ndim)
+    if x.ndim == 1:  # for one axis NumPy 1 tells NaN apart
+        at = None
     keys = _keys(x, at) if x.size else None
     if keys is not None:
         first, inverse, counts = _unique_integers(keys)
         values = x.reshape(-1).take(first) if at is None else x.take(first, at)
-    elif x.size and x.dtype == object and (at is None or x.ndim == 1):
+    elif x.size and x.dtype == object and at is None:
         values, first, inverse, counts = _unique_texts(x.reshape(-1))
     else:
         values, first, inverse, counts = np.unique(
