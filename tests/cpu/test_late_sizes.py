@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import tracemalloc
 
 import numpy as np
 import onnxruntime
@@ -229,6 +230,31 @@ def test_small_results_are_remembered_and_large_ones_refused(core):
     with pytest.raises(DeviceMemoryError, match="MEMORY_LIMIT"):
         request.infer({"counts": np.int64([1 << 40, 1])})
     np.testing.assert_array_equal(request.infer({"counts": np.int64([2, 1])})["z"], [0, 1, 4])
+
+
+def test_a_sum_of_no_rows_is_refused_before_it_takes_memory(core):
+    nodes = [
+        node("NonZero", "x", "found"),
+        node("Cast", "found", "none", to=F),
+        node("Compress", "sizes all", "shape", axis=0),
+        node("Reshape", "none shape", "rows", allowzero=1),
+        node("ReduceSum", "rows first", "sum", keepdims=0),
+        node("Slice", "sum first three", "y"),
+    ]
+    constants = {"first": np.int64([0]), "three": np.int64([3]), "all": np.array([True, True])}
+    given = [info("x", F, ["n"]), info("sizes", WHOLE, [2])]
+    content = model(nodes, given, [info("y", F)], **constants)
+    request = load(core, content, MEMORY_LIMIT="16M").create_infer_request()
+    x = np.zeros(4, np.float32)
+    for _ in range(2):
+        tracemalloc.start()
+        with pytest.raises(DeviceMemoryError, match="MEMORY_LIMIT"):
+            request.infer({"x": x, "sizes": np.int64([0, 1 << 26])})
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert most < 1 << 24
+        few = request.infer({"x": x, "sizes": np.int64([0, 5])})["y"]
+        np.testing.assert_array_equal(few, np.zeros(3))
 
 
 @pytest.mark.parametrize("kind", ["ArgMax", "ArgMin"])

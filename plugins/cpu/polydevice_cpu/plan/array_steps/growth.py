@@ -7,7 +7,7 @@ vectors makes any number of bytes of a few.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -72,8 +72,13 @@ def is_small(op: Op, inputs: Sequence[Array]) -> bool:
         return True
     if op.sized_by_values:
         return False
-    sizes = [array.size for array in inputs if not array.dtype.hasobject]
-    if math.prod(size or 1 for size in sizes) <= SMALL_ELEMENTS:
+    # What is empty may become as much as its other axes say, as a sum of no rows does.
+    sizes = [
+        array.size or math.prod(filter(None, array.shape))
+        for array in inputs
+        if not array.dtype.hasobject
+    ]
+    if math.prod(sizes) <= SMALL_ELEMENTS:
         return True
     return _most_elements(op, inputs, sizes) <= SMALL_ELEMENTS
 
@@ -89,18 +94,14 @@ def _most_elements(op: Op, inputs: Sequence[Array], sizes: Sequence[int]) -> int
     if isinstance(op, (BinaryPointwise, Select)):
         rank = max(array.ndim for array in inputs)
         shapes = [(1,) * (rank - array.ndim) + array.shape for array in inputs]
-        return _count(map(max, zip(*shapes, strict=True)))
+        return math.prod(map(max, zip(*shapes, strict=True)))
     if isinstance(op, Gather) and inputs[0].ndim:
         shortest: int = max(min(inputs[0].shape), 1)
         return inputs[1].size * (inputs[0].size // shortest)
     if isinstance(op, GatherND) and inputs[1].shape[-1]:
         coordinates: int = inputs[1].shape[-1]
-        each = _count(inputs[0].shape[op.batch_dims + coordinates :])
+        each = math.prod(inputs[0].shape[op.batch_dims + coordinates :])
         return inputs[1].size // coordinates * each
-    return _count(size or 1 for size in sizes)
-
-
-def _count(sizes: Iterable[int]) -> int:
     return math.prod(sizes)
 
 
