@@ -146,6 +146,11 @@ def _if(inputs: int) -> onnx.NodeProto:
         ([_loop(["n", "n"])], ElementTypeError, "takes a boolean"),
         ([_loop(["c", "c"])], ElementTypeError, "booleans"),
         ([_if(inputs=1)], UnsupportedOperationError, "1 inputs of its own"),
+        (
+            [helper.make_node("ReduceSum", ["b"], ["y"])],
+            UnsupportedOperationError,
+            "boolean; legal: numbers. Put a Cast",
+        ),
     ],
 )
 def test_inputs_of_types_and_ranks_that_mean_nothing(

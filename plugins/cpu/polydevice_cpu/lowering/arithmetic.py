@@ -345,8 +345,7 @@ def _by_numpy(builder: PlanBuilder, node: Node) -> bool:
     result = builder.new_dense(tuple(shape[axis] for axis in places), lead.dtype)
     start = with_code(node.op, write)
     builder.emit(ArrayStep(node.name, node.type, start, seen, [result], writes=True))
-    steps = row_major(result.shape)
-    builder.set(target, result.view(shape, tuple(steps[n] for n in back)))
+    builder.set(target, result.from_memory_order(places))
     return True
 
 

@@ -136,7 +136,7 @@ def _by_code(builder: PlanBuilder, node: Node, value: Value, axes: set[int]) -> 
         value = builder.wide(value)
     if value.strides is None or not value.has_no_gaps:
         value = builder.dense(value)
-    ordered, places = _in_order(value)
+    ordered, places = value.in_memory_order()
     along = {places.index(axis) for axis in axes}
     if value.dtype not in KINDS or code_of(ordered.shape, along, value.dtype, how) is None:
         return None
@@ -158,27 +158,7 @@ def _by_code(builder: PlanBuilder, node: Node, value: Value, axes: set[int]) -> 
 
     step = ArrayStep(node.name, node.type, start, [ordered], [result], MACHINE_CODE, writes=True)
     builder.emit(step)
-    return _turned_back(result, places)
-
-
-def _in_order(value: Value) -> tuple[Value, list[int]]:
-    """The same value with its axes as they lie in memory, and which these are."""
-    places = list(range(len(value.shape)))
-    strides = value.strides
-    if strides is None or value.is_dense or not value.has_no_gaps:
-        return value, places
-    places.sort(key=lambda axis: -strides[axis])
-    shape = tuple(value.shape[axis] for axis in places)
-    return value.view(shape, row_major(shape)), places
-
-
-def _turned_back(result: Value, places: Sequence[int]) -> Value:
-    """A row-major value whose axes `_in_order` has turned, as they were before."""
-    if list(places) == sorted(places):
-        return result
-    steps = row_major(result.shape)
-    back = [places.index(axis) for axis in range(len(places))]
-    return result.view(tuple(result.shape[n] for n in back), tuple(steps[n] for n in back))
+    return result.from_memory_order(places)
 
 
 def _as_pooling(
@@ -213,7 +193,7 @@ def _in_memory_order(
     237 us.
     """
     # Sums in bf16 would lose what they are made of, and NumPy and oneDNN take 20 times as long.
-    value, places = _in_order(builder.wide(value))
+    value, places = builder.wide(value).in_memory_order()
     axes = {places.index(axis) for axis in axes}
     kept = tuple(1 if axis in axes else n for axis, n in enumerate(value.shape))
     result = (
@@ -221,7 +201,7 @@ def _in_memory_order(
         or _as_rows(builder, node, value, axes, kept)
         or _as_reduction(builder, node, value, kept)
     )
-    return None if result is None else _turned_back(result, places)
+    return None if result is None else result.from_memory_order(places)
 
 
 def _as_columns(

@@ -17,7 +17,6 @@ from polydevice_cpu.algorithms.by_machine.code import Code, has_avx512
 from polydevice_cpu.algorithms.by_machine.resampling import taps
 from polydevice_cpu.lowering.matmul import multiplied_along
 from polydevice_cpu.onednn import openmp
-from polydevice_cpu.onednn.descriptor import row_major
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, ByMachine, Compute
 from polydevice_cpu.plan.value import Value
@@ -61,7 +60,7 @@ def resampled(
         if made is None:
             return None
         result = made
-    return _turned_back(result, places)
+    return result.from_memory_order(places)
 
 
 def taken(
@@ -79,25 +78,14 @@ def taken(
         step = ArrayStep(node.name, node.type, start, [value], [result], MACHINE_CODE, writes=True)
         builder.emit(step)
         value = result
-    return _turned_back(value, places)
+    return value.from_memory_order(places)
 
 
 def _in_order(builder: PlanBuilder, value: Value) -> tuple[Value, list[int]]:
     """Return a value row-major, its axes as they lie in memory, and which these are."""
     if value.strides is None or not value.has_no_gaps:
         value = builder.dense(value)
-    strides = value.strides
-    assert strides is not None
-    places = sorted(range(len(strides)), key=lambda axis: -strides[axis])
-    shape = tuple(value.shape[axis] for axis in places)
-    return value.view(shape, row_major(shape)), places
-
-
-def _turned_back(value: Value, places: list[int]) -> Value:
-    """Return a row-major value with its axes where they were."""
-    steps = row_major(value.shape)
-    back = [places.index(axis) for axis in range(len(places))]
-    return value.view(tuple(value.shape[n] for n in back), tuple(steps[n] for n in back))
+    return value.in_memory_order()
 
 
 def _start_taking(axis: int, index: Array, _: Context) -> Compute:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
@@ -236,6 +237,25 @@ class Value:
         Only where `in_reach`.
         """
         return self.seen_as(self.descriptor.turned())
+
+    def in_memory_order(self) -> tuple[Value, list[int]]:
+        """Return the same bytes row-major, and which axis each of its axes is.
+
+        Itself, and its own axes, where it has blocks or gaps.
+        """
+        places, strides = list(range(len(self.shape))), self.strides
+        if strides is None or self.is_dense or not self.has_no_gaps:
+            return self, places
+        places.sort(key=lambda axis: -strides[axis])
+        shape = tuple(self.shape[axis] for axis in places)
+        return self.view(shape, row_major(shape)), places
+
+    def from_memory_order(self, places: Sequence[int]) -> Value:
+        """Return a row-major value with its axes where `in_memory_order` took them from."""
+        if list(places) == sorted(places):
+            return self
+        steps, back = row_major(self.shape), [places.index(axis) for axis in range(len(places))]
+        return self.view(tuple(self.shape[n] for n in back), tuple(steps[n] for n in back))
 
     def seen_as(self, descriptor: Descriptor) -> Value:
         """Return another look at the same bytes."""

@@ -73,6 +73,8 @@ def reduce(n: OnnxNode) -> Port:
         axes = n.value([])
     keep = bool(n.attribute("keepdims", 1))
     table = _BOOLEAN if x.element_type is ElementType.boolean else _DIRECT
+    if n.op_type not in table:
+        raise n.unsupported("x is boolean; legal: numbers. Put a Cast in front of it")
     return n.emit(table[n.op_type](keep_dims=keep), x, axes)
 
 
