@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from polydevice_cpu.algorithms.by_machine.windows import maxima
+from polydevice_cpu.algorithms.by_machine.windows.axis import Axis
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.onednn.library import library
 from tests.cpu import models
@@ -179,7 +180,7 @@ def test_where_maxima_are(core, window, threads):
 @with_avx512
 def test_code_of_maxima_stays_within_its_memory(axis, kind, side, step, width):
     """And counts from where it is asked to; windows of 3 with a gap, over both ends."""
-    axes = [maxima.Axis(4, 3, 2, 1, 1, 0), maxima.Axis(width, width // step, 3, step, 2, 3)]
+    axes = [Axis(4, 3, 2, 1, 1, 0), maxima.Axis(width, width // step, 3, step, 2, 3)]
     planes, shape = 6, (6, 4, width)
     x = guarded(side, 4 * math.prod(shape)).view(np.float32).reshape(shape)
     x[...] = np.random.default_rng(step).permutation(x.size).reshape(shape)

@@ -13,6 +13,7 @@ from polydevice.dtype import Array, ElementType
 from polydevice.ops.patches import Col2Im
 from polydevice_cpu.algorithms.by_machine.code import Code, has_avx512
 from polydevice_cpu.algorithms.by_machine.windows import overlaid
+from polydevice_cpu.algorithms.by_machine.windows.axis import Axis
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.ops.patches import col2im
@@ -57,7 +58,7 @@ def _start(op: Col2Im, sizes: list[int], kernel: list[int], threads: int, _: Con
             *(sizes, places, kernel, window.strides, window.dilations, window.pads_begin),
             strict=True,
         )
-        down, across = (overlaid.Axis(*each) for each in given)
+        down, across = (Axis(*each) for each in given)
         source = values[0]
         columns = math.prod(kernel) * math.prod(places)
         if source.elements % columns or source.shape[-1] != math.prod(places):

@@ -19,6 +19,7 @@ from polydevice.shape import normalize_axis
 from polydevice.symbolic_size import is_symbolic
 from polydevice_cpu.algorithms.by_machine.code import Code, has_avx512
 from polydevice_cpu.algorithms.by_machine.windows import maxima
+from polydevice_cpu.algorithms.by_machine.windows.axis import Axis
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.lowering.convolution.primitives import end_padding
 from polydevice_cpu.onednn import openmp
@@ -127,7 +128,7 @@ def _start(op: MaxPoolWithIndices, threads: int, _: Context) -> Compute:
         given = zip(
             sizes, result.shape[2:], op.kernel, window.strides, window.dilations, begin, strict=True
         )
-        axes = [maxima.Axis(*each) for each in given]
+        axes = [Axis(*each) for each in given]
         (images, channels), plane = source.shape[:2], math.prod(sizes)
         axis = normalize_axis(op.axis, len(source.shape))
         if source.elements >= 1 << 31:

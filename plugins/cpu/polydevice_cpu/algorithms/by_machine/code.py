@@ -75,6 +75,20 @@ def may_share() -> bool:
     return parallel_address() is not None and None not in map(function_of, tables)
 
 
+def parts_of(count: int, threads: int, *, is_worth_it: bool) -> list[tuple[int, int]]:
+    """Return where parts of so many begin and end, of which each is a call that threads share.
+
+    Args:
+        count: how many there are.
+        threads: how many share the calls.
+        is_worth_it: whether they should; all is one part where they should not, or cannot.
+    """
+    if threads < 2 or not is_worth_it or not may_share():
+        return [(0, count)]
+    parts = min(threads * PARTS, count)
+    return [(count * part // parts, count * (part + 1) // parts) for part in range(parts)]
+
+
 def told_numbers(numbers: Iterable[int]) -> array[int]:
     """Return numbers that code is told: as it reads them, or as a list while sizes are formulas."""
     if current_trace() is None:
@@ -132,7 +146,9 @@ class Code(NamedTuple):
 
     @classmethod
     def shared(cls, told: Sequence[Told], threads: int, kept: object = None) -> Code:
-        """Return calls in any order, which threads share; where they `may_share` them."""
+        """Return calls in any order, which threads share; several where they `may_share` them."""
+        if len(told) == 1:
+            return cls.of(told, kept)
         share, claim = function_of(_SHARE), function_of(_CLAIM)
         assert share is not None
         assert claim is not None

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from polydevice.processor.machine_code import function_of
 from polydevice_cpu.algorithms.by_machine.code import Told
-from polydevice_cpu.algorithms.by_machine.indexed.scattered import Putting
+from polydevice_cpu.algorithms.by_machine.indexed.scattered import Indexing
 from polydevice_cpu.algorithms.by_machine.instructions import (
     LOAD_WORDS,
     R8,
@@ -20,12 +20,8 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
     R12,
     R13,
     R14,
-    R15,
     RAX,
-    RBX,
-    RCX,
     RDI,
-    RDX,
     STORE_WORDS,
 )
 
@@ -40,25 +36,15 @@ _LAST = 1
 
 @lru_cache(maxsize=2)
 def _emitted(index_bytes: int) -> bytes:
-    code = Putting(index_bytes)
+    code = Indexing(index_bytes)
     code.begin(0)
     for register, number in ((R8, _SOURCE), (R9, _INDICES), (R10, _RESULT), (R13, _BATCHES)):
         code.load(register, RDI, number)
     code.load(RAX, RDI, _REST)
     code.raw("c4e1fb92c8")  # kmovq k1, rax
 
-    def coordinate() -> None:
-        code.index(RDX, RBX, R15, 0)
-        code.times(RAX, R15, 0)
-        code.add(RAX, RDX)
-        code.step(R15, 8)
-
     def row() -> None:
-        code.raw("31c0")  # xor eax, eax
-        code.load(RCX, RDI, _COORDINATES)
-        code.plain(0x8D, R15, RDI, 8 * _SIZES)  # lea
-        code.repeated(RCX, coordinate)
-        code.times(RAX, RDI, _ROW_BYTES)
+        code.place(_COORDINATES, _SIZES, _ROW_BYTES)
         code.add(RAX, R8)
         code.move(R11, R10)
         code.load(R12, RDI, _BLOCKS)

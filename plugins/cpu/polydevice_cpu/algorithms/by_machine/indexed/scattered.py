@@ -94,8 +94,8 @@ class Meeting(NamedTuple):
     letter: str = ""
 
 
-class Putting(Instructions):
-    """Code that returns 1 where an index lies outside."""
+class Indexing(Instructions):
+    """Code that reads indices, and returns 1 where one lies outside."""
 
     def __init__(self, index_bytes: int) -> None:
         """Begin with indices of so many bytes."""
@@ -117,6 +117,27 @@ class Putting(Instructions):
         self.add(register, other)
         self.plain(0x3B, register, *size)  # cmp
         self.outside.append(self.ahead("0f83"))  # jae
+
+    def place(self, coordinates: int, sizes: int, row_bytes: int) -> None:
+        """Append what reads a place's coordinates: RAX is how many bytes it lies behind the first.
+
+        Args:
+            coordinates: what is told of how many there are, by its number; RDI: all of it.
+            sizes: the same of what each may reach, from here on.
+            row_bytes: the same of bytes of each row.
+        """
+        self.raw("31c0")  # xor eax, eax
+        self.load(RCX, RDI, coordinates)
+        self.plain(0x8D, R15, RDI, 8 * sizes)  # lea
+
+        def coordinate() -> None:
+            self.index(RDX, RBX, R15, 0)
+            self.times(RAX, R15, 0)
+            self.add(RAX, RDX)
+            self.step(R15, 8)
+
+        self.repeated(RCX, coordinate)
+        self.times(RAX, RDI, row_bytes)
 
     def repeated(self, counter: int, body: Callable[[], None]) -> None:
         """Append what runs as often as a register says, once at least."""
@@ -154,7 +175,7 @@ class Putting(Instructions):
 
 @lru_cache(maxsize=32)
 def _elements(item_bytes: int, index_bytes: int, meeting: Meeting) -> bytes:
-    code = Putting(index_bytes)
+    code = Indexing(index_bytes)
     code.begin(0)
     for register, number in (
         (R8, _RESULT), (R9, _INDICES), (R10, _UPDATES), (R11, _SIZE), (R12, _BEHIND),
@@ -197,16 +218,10 @@ def _elements(item_bytes: int, index_bytes: int, meeting: Meeting) -> bytes:
 
 @lru_cache(maxsize=32)
 def _rows(item_bytes: int, index_bytes: int, meeting: Meeting) -> bytes:
-    code = Putting(index_bytes)
+    code = Indexing(index_bytes)
     code.begin(0)
     for register, number in ((R8, _RESULT), (R9, _INDICES), (R10, _UPDATES), (R13, _ROWS)):
         code.load(register, RDI, number)
-
-    def coordinate() -> None:
-        code.index(RDX, RBX, R15, 0)
-        code.times(RAX, R15, 0)
-        code.add(RAX, RDX)
-        code.step(R15, 8)
 
     def block() -> None:
         code.raw("b8ffff0000")  # mov eax, 0xffff
@@ -222,11 +237,7 @@ def _rows(item_bytes: int, index_bytes: int, meeting: Meeting) -> bytes:
         code.step(R14, 64)
 
     def row() -> None:
-        code.raw("31c0")  # xor eax, eax
-        code.load(RCX, RDI, _COORDINATES)
-        code.plain(0x8D, R15, RDI, 8 * _SIZES)  # lea
-        code.repeated(RCX, coordinate)
-        code.times(RAX, RDI, _ROW_BYTES)
+        code.place(_COORDINATES, _SIZES, _ROW_BYTES)
         code.move(R14, R8)
         code.add(R14, RAX)
         code.move(RBX, R10)

@@ -13,7 +13,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
-from polydevice_cpu.algorithms.by_machine.code import PARTS, Code, Told, has_avx512, may_share
+from polydevice_cpu.algorithms.by_machine.code import Code, Told, has_avx512, parts_of
 from polydevice_cpu.algorithms.by_machine.instructions import (
     LOAD,
     LOAD_WORDS,
@@ -96,19 +96,14 @@ def code_of(
     if not 0 < count <= min(length, FEW) or length * inner >= 1 << 28:
         return None
     few = count if kind == "f4" and count <= _IN_REGISTERS else 0
-    parts = 1
-    if threads > 1 and outer * length * inner >= SHARED and may_share():
-        parts = threads * PARTS
     told, rooms = list[Told](), list[Array]()
-    lines = -(-inner // LANES)
-    for part in range(min(parts, max(outer, lines))):
-        cuts = _cut(outer, part, parts), (0, inner)
-        if outer < lines:  # whole vectors of rows
-            first, behind = _cut(lines, part, parts)
-            cuts = (0, outer), (LANES * first, min(LANES * behind, inner))
-        (first, behind), (left, right) = cuts
-        if first == behind or left == right:
-            continue
+    lines = -(-inner // LANES)  # whole vectors of rows
+    is_much = outer * length * inner >= SHARED
+    for part in parts_of(max(outer, lines), threads, is_worth_it=is_much):
+        (first, behind), (left, right) = part, (0, inner)
+        if outer < lines:
+            (first, behind), (left, right) = (0, outer), part
+            left, right = LANES * left, min(LANES * right, inner)
         room = np.empty(2 * count * LANES, np.int32)
         rooms.append(room)
         before = first * length * inner + left, first * count * inner + left
@@ -122,12 +117,7 @@ def code_of(
             *array("q", lanes.tobytes()),
         )
         told.append((function_of(_emitted(kind, index_bytes, few)), numbers))
-    return Code.of(told, rooms) if len(told) == 1 else Code.shared(told, threads, rooms)
-
-
-def _cut(count: int, part: int, parts: int) -> tuple[int, int]:
-    parts = min(parts, count)
-    return count * part // parts, count * min(part + 1, parts) // parts
+    return Code.shared(told, threads, rooms)
 
 
 @lru_cache(maxsize=16)

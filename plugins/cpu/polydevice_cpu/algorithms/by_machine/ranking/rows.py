@@ -11,7 +11,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
-from polydevice_cpu.algorithms.by_machine.code import PARTS, Code, Told, has_avx512, may_share
+from polydevice_cpu.algorithms.by_machine.code import Code, Told, has_avx512, parts_of
 from polydevice_cpu.algorithms.by_machine.instructions import (
     LOAD,
     LOAD_WORDS,
@@ -138,19 +138,16 @@ def code_of(
     kept = count if selects else length
     sort = Sort.NONE if by_index else Sort.COUNT if kept <= COUNTED else Sort.RADIX
     form = Form(kind, inner > 1, selects, sort, index_bytes)
-    parts = 1
-    if threads > 1 and outer * length * inner >= SHARED and may_share():
-        parts = min(threads * PARTS, outer)
     told, rooms = list[Told](), list[Array]()
-    for part in range(parts):
-        first, behind = outer * part // parts, outer * (part + 1) // parts
+    is_much = outer * length * inner >= SHARED
+    for first, behind in parts_of(outer, threads, is_worth_it=is_much):
         room = _room(length, kept)
         rooms.append(room)
         numbers = _numbers(form, (behind - first, length, inner), count, kept, descending, room)
         before = 4 * first * length * inner, first * count * inner
         skipped = before[0], index_bytes * before[1], 4 * before[1]
         told.append((function_of(_emitted(form)), (*skipped, *numbers)))
-    return Code.of(told, rooms) if parts == 1 else Code.shared(told, threads, rooms)
+    return Code.shared(told, threads, rooms)
 
 
 def _room(length: int, kept: int) -> Array:

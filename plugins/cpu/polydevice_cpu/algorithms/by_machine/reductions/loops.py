@@ -12,7 +12,7 @@ import numpy as np
 
 from polydevice.processor.machine_code import function_of
 from polydevice.symbolic_trace import current_trace
-from polydevice_cpu.algorithms.by_machine.code import PARTS, Code, Told, has_avx512, may_share
+from polydevice_cpu.algorithms.by_machine.code import Code, Told, has_avx512, parts_of
 from polydevice_cpu.algorithms.by_machine.reductions.kernel import (
     KEPT,
     REDUCED,
@@ -98,7 +98,7 @@ def code_of(
         numbers = _numbers(form, some, reduced, lines)
         places = kind.item_bytes * at, kind.item_bytes * count
         told.append((function, (*places, *numbers)))
-    return Code.of(told) if len(told) == 1 else Code.shared(told, threads)
+    return Code.shared(told, threads)
 
 
 def _loops(shape: Sequence[int], axes: Collection[int]) -> list[_Loop]:
@@ -131,14 +131,11 @@ def _read(loops: Sequence[_Loop], kind: Kind) -> tuple[Read, int, int]:
 
 def _parts(kept: Sequence[_Loop], numbers: int, threads: int) -> list[tuple[int, list[_Loop]]]:
     """Parts of the outermost loop over what is kept: the first place, and all these loops."""
-    if not kept or threads < 2 or current_trace() is not None or numbers < SHARED:
+    if not kept or current_trace() is not None:
         return [(0, [*kept])]
-    size = kept[0].size
-    parts = min(size, threads * PARTS) if may_share() else 1
-    cuts = [size * part // parts for part in range(parts + 1)]
     return [
         (first, [kept[0]._replace(size=behind - first), *kept[1:]])
-        for first, behind in itertools.pairwise(cuts)
+        for first, behind in parts_of(kept[0].size, threads, is_worth_it=numbers >= SHARED)
     ]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
-from polydevice_cpu.algorithms.by_machine.code import PARTS, Code, Told, has_avx512, may_share
+from polydevice_cpu.algorithms.by_machine.code import Code, Told, has_avx512, parts_of
 from polydevice_cpu.algorithms.by_machine.regions.geometry import BEHIND, ENTRY, RECORD
 from polydevice_cpu.algorithms.by_machine.regions.kernel import AT, LANES, Bins, Form, emitted
 from polydevice_cpu.onednn.engine import address_of
@@ -79,19 +79,15 @@ def code_of(
         return None
     form, (rows, columns) = Form(pooling.bins, kind), pooling.pooled
     results = regions * shape[1] * rows * columns
-    parts = 1
-    if threads > 1 and results >= SHARED and may_share():
-        parts = min(threads * PARTS, regions)
     told, kept = list[Told](), list[Array]()
-    for part in range(parts):
-        first, behind = regions * part // parts, regions * (part + 1) // parts
+    for first, behind in parts_of(regions, threads, is_worth_it=results >= SHARED):
         room = _room(pooling, shape)
         if room is None:
             return None
         kept.append(room)
         numbers = _numbers(form, pooling, shape, (first, behind - first), room)
         told.append((function_of(emitted(form)), numbers))
-    return Code.of(told, kept) if parts == 1 else Code.shared(told, threads, kept)
+    return Code.shared(told, threads, kept)
 
 
 def pool(

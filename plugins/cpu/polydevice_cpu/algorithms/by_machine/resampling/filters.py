@@ -16,7 +16,7 @@ from typing import NamedTuple
 from polydevice.dtype import Array
 from polydevice.ops.grid_sample import GridMode, GridPadding
 from polydevice.processor.machine_code import function_of
-from polydevice_cpu.algorithms.by_machine.code import PARTS, Code, Told, may_share
+from polydevice_cpu.algorithms.by_machine.code import Code, Told, parts_of
 from polydevice_cpu.algorithms.by_machine.instructions import (
     ADD,
     DIVIDE,
@@ -413,15 +413,11 @@ def code_of(
         align_corners: whether -1 and 1 are the middles of the outermost elements, in a grid.
         places: [parts, axes, points], f32: what coordinates are counted from, without a grid.
     """
-    parts = 1
-    if threads > 1 and points.read >= SHARED and may_share():
-        parts = min(threads * PARTS, -(-points.points // _LANES))
-    each = -(-points.points // (parts * _LANES)) * _LANES
-    told = [
-        _told(form, points, slice(first, min(first + each, points.points)), align_corners, places)
-        for first in range(0, points.points, each)
-    ]
-    return Code.of(told, places) if len(told) < 2 else Code.shared(told, threads, places)
+    vectors, told = -(-points.points // _LANES), list[Told]()
+    for first, behind in parts_of(vectors, threads, is_worth_it=points.read >= SHARED):
+        some = slice(_LANES * first, min(_LANES * behind, points.points))
+        told.append(_told(form, points, some, align_corners, places))
+    return Code.shared(told, threads, places)
 
 
 def _told(

@@ -15,7 +15,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
-from polydevice_cpu.algorithms.by_machine.code import PARTS, Code, Told, may_share
+from polydevice_cpu.algorithms.by_machine.code import Code, Told, parts_of
 from polydevice_cpu.algorithms.by_machine.instructions import (
     LOAD,
     R8,
@@ -88,14 +88,11 @@ def code_of(shape: Sequence[int], axis: int, table: Table, threads: int) -> Code
     """
     outer, size = math.prod(shape[:axis]), shape[axis]
     inner, results = math.prod(shape[axis + 1 :]), len(table.read)
-    parts = 1
-    if threads > 1 and outer * inner * table.read.size >= SHARED and may_share():
-        parts = min(threads * PARTS, results)
-    each = -(-results // parts)
+    is_much = outer * inner * table.read.size >= SHARED
     told: list[Told] = []
     kept: list[tuple[Array, Array]] = []
-    for first in range(0, results, each):
-        some = slice(first, min(first + each, results))
+    for first, behind in parts_of(results, threads, is_worth_it=is_much):
+        some = slice(first, behind)
         index, weight = table.read[some], table.weight[some].astype(np.float32)
         count, taps = index.shape
         if inner >= SIDE_BY_SIDE:
@@ -115,7 +112,7 @@ def code_of(shape: Sequence[int], axis: int, table: Table, threads: int) -> Code
         told.append(
             (function_of(how), (*addresses, outer, *sizes, 4 * size * inner, skipped)),
         )
-    return Code.of(told, kept) if len(told) < 2 else Code.shared(told, threads, kept)
+    return Code.shared(told, threads, kept)
 
 
 def may_copy(shape: Sequence[int], axis: int, item_bytes: int) -> bool:

@@ -11,13 +11,12 @@ import struct
 from array import array
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
-from polydevice_cpu.algorithms.by_machine.code import PARTS, Code, Told, has_avx512, may_share
+from polydevice_cpu.algorithms.by_machine.code import Code, Told, has_avx512, parts_of
 from polydevice_cpu.algorithms.by_machine.instructions import (
     LOAD,
     LOAD_WORDS,
@@ -40,6 +39,7 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
     STORE_WORDS,
     Instructions,
 )
+from polydevice_cpu.algorithms.by_machine.windows.axis import Axis
 from polydevice_cpu.onednn.engine import address_of
 
 LANES = 16
@@ -49,35 +49,6 @@ _MOST_BYTES = 1 << 30
 
 SHARED = 1 << 13
 """From so many elements of windows on threads share the work."""
-
-
-class Axis(NamedTuple):
-    """How windows lie along an axis.
-
-    Attributes:
-        size: of the planes.
-        windows: how many.
-        taps: elements of a window.
-        step: between two windows.
-        gap: between two elements of a window.
-        pad: how far the first window reaches over the beginning.
-    """
-
-    size: int
-    windows: int
-    taps: int
-    step: int
-    gap: int
-    pad: int
-
-    def read(self) -> Array | None:
-        """Return [windows, 2]: the first element in the plane, and how many; None where none is."""
-        start = np.arange(self.windows, dtype=np.int64) * self.step - self.pad
-        first = np.maximum(-(start // self.gap), 0)
-        behind = np.minimum(-((start - self.size) // self.gap), self.taps)
-        if not (first < behind).all():
-            return None
-        return np.stack([start + first * self.gap, behind - first], 1)
 
 
 _ONE = Axis(1, 1, 1, 1, 1, 0)
@@ -140,12 +111,8 @@ def code_of(
     kept = read[0] * (4 * layer, 1), read[1] * (4 * column.size, 1), bases
     results = depth.windows * row.windows * column.windows
     work = planes * results * math.prod(each.taps for each in axes)
-    parts = 1
-    if threads > 1 and work >= SHARED and may_share():
-        parts = min(threads * PARTS, planes)
     function, told = function_of(_emitted(min(column.step, 3), index_bytes)), list[Told]()
-    for part in range(parts):
-        first, behind = planes * part // parts, planes * (part + 1) // parts
+    for first, behind in parts_of(planes, threads, is_worth_it=work >= SHARED):
         numbers = (
             *(4 * plane * first, 4 * results * first, index_bytes * results * first),
             *(behind - first, address_of(bases) + 4 * first, 4 * plane),
@@ -156,7 +123,7 @@ def code_of(
             *(struct.unpack("<q", struct.pack("<2f", -np.inf, 0))[0], *_vectors(column).tolist()),
         )
         told.append((function, numbers))
-    return Code.of(told, kept) if parts == 1 else Code.shared(told, threads, kept)
+    return Code.shared(told, threads, kept)
 
 
 def _pair(low: int, high: int) -> int:

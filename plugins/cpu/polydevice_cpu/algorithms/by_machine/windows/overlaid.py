@@ -7,13 +7,12 @@ take it 0.42 ms.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
-from polydevice_cpu.algorithms.by_machine.code import PARTS, Code, Told, has_avx512, may_share
+from polydevice_cpu.algorithms.by_machine.code import Code, Told, has_avx512, parts_of
 from polydevice_cpu.algorithms.by_machine.instructions import (
     ADD,
     EXPAND,
@@ -36,6 +35,7 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
     STORE,
     Instructions,
 )
+from polydevice_cpu.algorithms.by_machine.windows.axis import Axis
 from polydevice_cpu.onednn.engine import address_of
 
 LANES = 16
@@ -48,33 +48,6 @@ _MOST = 1 << 29
 
 _GATHERED, _EXPANDED = 18, 3
 """Cycles for 16 numbers fetched one by one, and for such that lie behind each other."""
-
-
-class Axis(NamedTuple):
-    """How windows lie along an axis of an image.
-
-    Attributes:
-        size: of the image.
-        windows: how many.
-        taps: elements of a window.
-        step: between two windows.
-        gap: between two elements of a window.
-        pad: how far the first window reaches over the beginning.
-    """
-
-    size: int
-    windows: int
-    taps: int
-    step: int
-    gap: int
-    pad: int
-
-    def windows_of(self) -> tuple[Array, Array]:
-        """Return [size, taps]: whether a tap of some window is at each place, and of which one."""
-        places = np.arange(self.size, dtype=np.int64)[:, np.newaxis]
-        moved = places + self.pad - np.arange(self.taps, dtype=np.int64) * self.gap
-        window, rest = np.divmod(moved, self.step)
-        return (rest == 0) & (window >= 0) & (window < self.windows), window
 
 
 _NUMBERS = (
@@ -114,19 +87,15 @@ def code_of(down: Axis, across: Axis, planes: int, threads: int = 1) -> Code | N
     columns, kept_columns = _columns(across, windows, fetched=fetched)
     kept = [rows, kept_rows, columns, kept_columns]
     image = down.size * across.size
-    parts = 1
-    if threads > 1 and planes * image >= SHARED and may_share():
-        parts = min(threads * PARTS, planes)
     rest = (across.size - 1) % LANES + 1
     told = list[Told]()
-    for part in range(parts):
-        first, behind = planes * part // parts, planes * (part + 1) // parts
+    for first, behind in parts_of(planes, threads, is_worth_it=planes * image >= SHARED):
         numbers = (
             *(4 * column_count * first, 4 * image * first, behind - first, 4 * column_count),
             *(down.size, address_of(rows), len(columns), address_of(columns), (1 << rest) - 1),
         )
         told.append((function_of(_emitted(fetched=fetched)), numbers))
-    return Code.of(told, kept) if parts == 1 else Code.shared(told, threads, kept)
+    return Code.shared(told, threads, kept)
 
 
 def _listed(found: Array, counts: Array, each_bytes: int) -> Array:
