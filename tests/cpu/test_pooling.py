@@ -215,3 +215,18 @@ def test_nan_is_the_largest_and_the_lowest_number_has_a_place(core):
     found = request.infer({"x": x})
     assert found["y"].ravel().tolist() == [-inf, 5]
     assert found["where"].ravel().tolist() == [0, 5]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_one_of_several_threads_refuses_is_computed(core, threads):
+    """Windows of infinities alone, of which machine code knows no place, among many others."""
+    window = {"kernel_shape": [3, 3]}
+    model = models.build([("MaxPool", ["x"], ["y", "i"], window)], {"x": ["n", 64, "h", "w"]},
+                         ["y", "i"], {})  # fmt: skip
+    executable = load(core, model, CPU_THREADS_NUM=threads)
+    x = np.random.default_rng(1).normal(size=(2, 64, 38, 39)).astype(np.float32)
+    for _ in range(3):
+        wanted = models.answer(model, {"x": x})
+        for got, want in zip(executable.infer({"x": x}).values(), wanted, strict=True):
+            np.testing.assert_array_equal(got, want)
+        x[:, :, :4, :4] = -np.inf

@@ -273,3 +273,27 @@ def test_regions_that_only_data_tells(core, is_planned, has_result):
             for _ in range(4):  # parts have plans once sizes repeat
                 got = executable.infer(feed)[name]
                 np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4 * np.abs(want).max())
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("mode", ["avg", "max"])
+@pytest.mark.parametrize("wrong", [7, np.nan, np.inf, 1e9])
+def test_what_one_of_several_threads_refuses_is_refused(core, threads, mode, wrong):
+    """An image that there is not, or a region nowhere, among a hundred."""
+    model = model_of("RoiAlign", 7, 7, mode=mode)
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(2, 64, 38, 39)).astype(np.float32)
+    r = np.sort(rng.uniform(0, 30, (100, 2, 2)), 1).reshape(100, 4).astype(np.float32)
+    images = rng.integers(0, 2, 100).astype(np.float32)
+    feed = {"x": x, "r": r, "f": images}
+    executable = load(core, model, CPU_THREADS_NUM=threads)
+    (want,) = answer(model, feed)
+    for _ in range(2):
+        got = executable.infer(feed)["y"]
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+    if wrong == 7:
+        images[50] = wrong
+    else:
+        r[50, 2:] = wrong
+    with pytest.raises(InferenceError, match="region"):
+        executable.infer(feed)

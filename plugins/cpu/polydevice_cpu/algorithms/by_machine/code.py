@@ -25,25 +25,29 @@ PARTS_AT_ONCE = 4
 
 _PER_CALL = CALL.itemsize // 8
 
-# size_t share(block* rdi): {GOMP_parallel, claim, threads, how many calls, the next one, calls}
+# size_t share(block* rdi): {GOMP_parallel, claim, threads, how many calls, the next one, calls,
+# whether one has refused what it reads}
 _SHARE = bytes.fromhex(
     "f30f1efa53"  # endbr64; push rbx
     "4889fb48c7432000000000"  # mov rbx, rdi; mov qword ptr [rbx+32], 0
+    "48c7433000000000"  # mov qword ptr [rbx+48], 0
     "488b7b084889de8b531031c9"  # mov rdi, [rbx+8]; mov rsi, rbx; mov edx, [rbx+16]; xor ecx, ecx
-    "ff1331c05bc3"  # call [rbx]; xor eax, eax; pop rbx; ret
+    "ff138b43305bc3"  # call [rbx]; mov eax, [rbx+48]; pop rbx; ret
 )
 
 # void claim(block* rdi): calls one after the other, as long as there is one that nobody took
 _CLAIM = bytes.fromhex(
     "f30f1efa534889fb"  # endbr64; push rbx; mov rbx, rdi
     "b801000000f0480fc14320"  # next: mov eax, 1; lock xadd [rbx+32], rax
-    "483b43187310"  # cmp rax, [rbx+24]; jae end
+    "483b4318731b"  # cmp rax, [rbx+24]; jae end
     "486bc02848034328"  # imul rax, rax, 40; add rax, [rbx+40]
-    "488b7808ff10ebdf"  # mov rdi, [rax+8]; call [rax]; jmp next
+    "488b7808ff10"  # mov rdi, [rax+8]; call [rax]
+    "85c074ddc7433001000000"  # test eax, eax; jz next; mov dword ptr [rbx+48], 1
+    "ebd4"  # jmp next
     "5bc3"  # end: pop rbx; ret
 )
-_BLOCK = 6
-"""Numbers of what `_SHARE` is told."""
+_CALLS_AT = 5
+"""Number of what `_SHARE` is told that says where calls are."""
 
 # size_t together(block* rdi): {GOMP_parallel, function, threads, what it is told, what is taken}
 _TOGETHER = bytes.fromhex(
@@ -146,18 +150,21 @@ class Code(NamedTuple):
 
     @classmethod
     def shared(cls, told: Sequence[Told], threads: int, kept: object = None) -> Code:
-        """Return calls in any order, which threads share; several where they `may_share` them."""
+        """Return calls in any order, which threads share; several where they `may_share` them.
+
+        It returns 1 where any of them does not return 0, after all of them.
+        """
         if len(told) == 1:
             return cls.of(told, kept)
         share, claim = function_of(_SHARE), function_of(_CLAIM)
         assert share is not None
         assert claim is not None
-        block = parallel_address() or 0, claim.address, threads, len(told), 0, 0
+        block = parallel_address() or 0, claim.address, threads, len(told), 0, 0, 0
         found = told_numbers((share.address, 0, 0, 0, 0, *block))
         calls = len(found)
         found, starts = _laid(found, told)
         pointers = [(calls + _PER_CALL * number + 1, at) for number, at in enumerate(starts)]
-        pointers += (1, _PER_CALL), (_PER_CALL + _BLOCK - 1, calls)
+        pointers += (1, _PER_CALL), (_PER_CALL + _CALLS_AT, calls)
         return cls(found, tuple(starts), tuple(pointers), 1, kept, threads)
 
     @classmethod

@@ -10,6 +10,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
+from polydevice.symbolic_size import UntraceableError, is_symbolic
 from polydevice_cpu.algorithms.by_machine.code import Code, Told, has_avx512, parts_of
 from polydevice_cpu.algorithms.by_machine.regions.geometry import BEHIND, ENTRY, RECORD
 from polydevice_cpu.algorithms.by_machine.regions.kernel import AT, LANES, Bins, Form, emitted
@@ -177,5 +178,11 @@ _PASSES_NAN = 0x22
 
 
 def _of_floats(low: float, high: float) -> int:
-    """Two floats as a number of 8 bytes."""
+    """Two floats as a number of 8 bytes.
+
+    Raises:
+        UntraceableError: one of them is a formula.
+    """
+    if is_symbolic(low) or is_symbolic(high):
+        raise UntraceableError("floats of a size are for this size alone")
     return int(struct.unpack("<q", struct.pack("<2f", low, high))[0])
