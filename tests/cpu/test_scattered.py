@@ -96,6 +96,34 @@ def test_elements_are_put_and_added(seed, side):
 
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("seed", range(60))
+def test_elements_whose_indices_are_one_are_put_as_rows(seed, side):
+    """As graph networks have them, which expand an index to the width of its row."""
+    rng = np.random.default_rng(seed)
+    before, size, count = (int(n) for n in rng.integers(1, 6, 3))
+    width = int(rng.integers(8, 90))
+    kind = MEETINGS[seed % len(MEETINGS)]
+    dtype = rng.choice({"": ["u1", "f4", "i8"], "f": ["f4"], "i": ["i4", "i8"]}[kind.letter])
+    x = (rng.standard_normal((before, size, width)) * 100).astype(dtype)
+    index = rng.integers(-size, size, (before, count, 1)).repeat(width, 2)
+    index = index.astype(rng.choice(["i4", "i8"]))
+    if seed % 3 == 0:  # all but one of a row
+        index[rng.integers(0, before), rng.integers(0, count), rng.integers(0, width)] = 0
+    updates = (rng.standard_normal(index.shape) * 100).astype(dtype)
+    if kind.letter == "f":
+        updates.flat[:3] = np.nan, np.inf, -np.inf
+    put = scattered.elements(x.shape, 1, count, (x.itemsize, index.itemsize), kind)
+    y, status = run(side, put, x, index, updates)
+    places = [*np.indices(index.shape)]
+    places[1] = index.astype(np.int64) % size
+    assert status == 0
+    np.testing.assert_allclose(y, right(x, tuple(places), updates, kind), rtol=1e-5, atol=1e-3)
+    for bad in (size, -size - 1):
+        index[rng.integers(0, before), rng.integers(0, count)] = bad
+        assert run(side, put, x, index, updates)[1] == 1
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("seed", range(60))
 def test_rows_are_put_and_added(seed, side):
     rng = np.random.default_rng(seed)
     shape = tuple(int(n) for n in rng.integers(1, [9, 7, 40, 3][: rng.integers(1, 5)]))

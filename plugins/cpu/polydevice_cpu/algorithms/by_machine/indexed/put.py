@@ -13,10 +13,6 @@ from polydevice_cpu.algorithms.by_machine.code import Code, has_avx512
 from polydevice_cpu.algorithms.by_machine.indexed import scattered
 from polydevice_cpu.algorithms.by_machine.kept_calls import KeptCalls
 
-MOST_ELEMENTS = 1 << 14
-"""Put one by one, 2 ns each: of more, where rows lie behind the axis, NumPy finds in some 20 us
-those that are put as a whole."""
-
 _HOW = {
     Reduction.NONE: "",
     Reduction.SUM: "add",
@@ -35,13 +31,8 @@ def meeting_of_elements(
     reduction: Reduction,
 ) -> scattered.Meeting | None:
     """Return how `elements` has it that updates meet what is there; None where it has no code."""
-    shape, indices = sizes
-    meeting = _meeting(kinds, reduction)
     others = [(*each[:axis], *each[axis + 1 :]) for each in sizes]
-    if meeting is None or others[0] != others[1] or 0 in indices:
-        return None
-    is_long = math.prod(indices) > MOST_ELEMENTS and math.prod(shape[axis + 1 :]) > 1
-    return None if is_long else meeting
+    return None if others[0] != others[1] or 0 in sizes[1] else _meeting(kinds, reduction)
 
 
 def elements(
@@ -50,7 +41,7 @@ def elements(
     kinds: tuple[np.dtype[Any], np.dtype[Any]],
     reduction: Reduction,
 ) -> Code | None:
-    """Return code that puts elements along an axis; None where there is none, or NumPy is faster.
+    """Return code that puts elements along an axis; None where there is none.
 
     It is told addresses of what is copied, of indices, updates and the result, all row-major, and
     refuses indices that lie outside.

@@ -12,7 +12,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from polydevice.processor.machine_code import function_of
-from polydevice_cpu.algorithms.by_machine.code import Told
+from polydevice.symbolic_size import is_symbolic
+from polydevice_cpu.algorithms.by_machine.code import Told, told
 from polydevice_cpu.algorithms.by_machine.indexed.elements import INDEX_BYTES
 from polydevice_cpu.algorithms.by_machine.instructions import (
     ADD,
@@ -33,6 +34,7 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
     RCX,
     RDI,
     RDX,
+    RSI,
     STORE,
     Instructions,
 )
@@ -53,11 +55,22 @@ _BEFORE, _COUNT, _BEHIND, _SIZE, _PART_BYTES = range(4, 9)
 """And for elements: parts of the result; indices along the axis; elements behind each; the axis'
 size; bytes of a part."""
 
+_WHOLE = 9, 10, 11
+_ALIKE = 12, 13, 14
+"""Of the elements behind each index, and of their indices: blocks of 64 bytes, which numbers of 4
+bytes the last one has, and bytes. 0 blocks of indices: rows are never put as a whole."""
+
 _ROWS, _COORDINATES, _BLOCKS, _MASK, _ROW_BYTES, _SIZES = range(4, 10)
 """And for rows: how many; coordinates of a place; blocks of 64 bytes; which numbers of 4 bytes the
 last one has; bytes of a row; for each coordinate what it may reach."""
 
 _ONE, _NAN = 1, 2
+_UNLIKE = _NAN
+_OF_ROWS = (4, 8)
+"""Bytes of the elements that are put by rows."""
+_LEAST_BYTES = 64
+"""Rows of less are put element by element: to see that their indices are one takes 2 ns."""
+
 _PUT = {1: "41881407", 2: "6641891447", 4: "41891487", 8: "498914c7"}
 """mov [r15 + rax * n], dl, dx, edx or rdx."""
 _JOIN = {
@@ -173,39 +186,120 @@ class Indexing(Instructions):
         return bytes(self.text)
 
 
+class _Putting(Indexing):
+    """Code that puts updates, which R10 points to, into a result, which R8 points to."""
+
+    def __init__(self, item_bytes: int, index_bytes: int, meeting: Meeting) -> None:
+        super().__init__(index_bytes)
+        self.item_bytes, self.meeting = item_bytes, meeting
+
+    def _mask(self, counter: int, last: int) -> None:
+        """Append what has a mask of a block: of the last one, as told at a place, or all."""
+        self.raw("b8ffff0000")  # mov eax, 0xffff
+        self.compare(counter, 1)
+        self.set_if_equal(RAX, RDI, 8 * last)
+        self.set_mask(_ONE, RAX)
+
+    def row(self, blocks: int, last: int, width: int) -> None:
+        """Append what joins a row with the one that lies RAX bytes behind the first.
+
+        Args:
+            blocks: what is told of how many blocks of 64 bytes there are, by its number.
+            last: the same of which numbers of 4 bytes the last one has.
+            width: the same of bytes.
+        """
+        self.move(RSI, R8)
+        self.add(RSI, RAX)
+        self.move(RBX, R10)
+        self.load(R15, RDI, blocks)
+
+        def block() -> None:
+            self._mask(R15, last)
+            self.vector(LOAD, 0, 0, RBX, mask=_ONE)
+            if self.meeting.how:
+                self.vector(LOAD, 1, 0, RSI, mask=_ONE)
+                self.joined(self.meeting, self.item_bytes)
+            self.vector(STORE, 0, 0, RSI, mask=_ONE)
+            self.step(RBX, 64)
+            self.step(RSI, 64)
+
+        self.repeated(R15, block)
+        self.add(R10, RDI, width)
+
+    def elements(self) -> None:
+        """Append what joins each of R12 elements with the one that its index says."""
+        if self.meeting.letter == "f":
+            self.raw("b801000000")  # mov eax, 1
+            self.set_mask(_ONE, RAX)
+        self.move(R15, R8)
+        self.move(RCX, R12)
+        self.repeated(RCX, self._element)
+
+    def _element(self) -> None:
+        item_bytes, meeting = self.item_bytes, self.meeting
+        self.index(RAX, RDX, R11)
+        self.times(RAX, R12)
+        if meeting.letter == "f":
+            self.vector(LOAD, 0, 0, R10, mask=_ONE)
+            self.vector(LOAD, 1, 0, R15, RAX, item_bytes, mask=_ONE)
+            self.joined(meeting, item_bytes)
+            self.vector(STORE, 0, 0, R15, RAX, item_bytes, mask=_ONE)
+        else:
+            self.raw(_GET[item_bytes])
+            if meeting.how:
+                self.raw(_JOIN[meeting.how, item_bytes])
+            self.raw(_PUT[item_bytes])
+        self.step(R10, item_bytes)
+        self.step(R15, item_bytes)
+
+    def unless_alike(self) -> list[int]:
+        """Append what finds out whether R12 indices are one; return jumps to what puts elements."""
+        blocks, last, _ = _ALIKE
+        self.load(RCX, RDI, blocks)
+        self.plain(0x85, RCX, RCX)  # test
+        jumps = [self.ahead("0f84")]  # je
+        is_wide = self.index_bytes == INDEX_BYTES[1]
+        self.vector(0x59 if is_wide else 0x58, 2, 0, R9, kind=2, prefix=1, wide=is_wide)
+        self.move(RBX, R9)
+
+        def block() -> None:
+            self._mask(RCX, last)
+            self.vector(LOAD, 3, 0, RBX, mask=_ONE)
+            self.vector(0x1F, _UNLIKE, 3, 2, kind=3, prefix=1, is_memory=False, mask=_ONE)
+            self.text.append(4)  # vpcmpd: not equal
+            self.raw("c5f898d2")  # kortestw k2, k2
+            jumps.append(self.ahead("0f85"))  # jne
+            self.step(RBX, 64)
+
+        self.repeated(RCX, block)
+        return jumps
+
+
 @lru_cache(maxsize=32)
 def _elements(item_bytes: int, index_bytes: int, meeting: Meeting) -> bytes:
-    code = Indexing(index_bytes)
+    code = _Putting(item_bytes, index_bytes, meeting)
     code.begin(0)
     for register, number in (
         (R8, _RESULT), (R9, _INDICES), (R10, _UPDATES), (R11, _SIZE), (R12, _BEHIND),
         (R13, _BEFORE),
     ):  # fmt: skip
         code.load(register, RDI, number)
-    if meeting.letter == "f":
-        code.raw("b801000000")  # mov eax, 1
-        code.set_mask(_ONE, RAX)
-
-    def element() -> None:
-        code.index(RAX, RDX, R11)
-        code.times(RAX, R12)
-        if meeting.letter == "f":
-            code.vector(LOAD, 0, 0, R10, mask=_ONE)
-            code.vector(LOAD, 1, 0, R15, RAX, item_bytes, mask=_ONE)
-            code.joined(meeting, item_bytes)
-            code.vector(STORE, 0, 0, R15, RAX, item_bytes, mask=_ONE)
-        else:
-            code.raw(_GET[item_bytes])
-            if meeting.how:
-                code.raw(_JOIN[meeting.how, item_bytes])
-            code.raw(_PUT[item_bytes])
-        code.step(R10, item_bytes)
-        code.step(R15, item_bytes)
 
     def row() -> None:
-        code.move(R15, R8)
-        code.move(RCX, R12)
-        code.repeated(RCX, element)
+        if item_bytes not in _OF_ROWS:
+            code.elements()
+            return
+        differ = code.unless_alike()
+        code.index(RAX, RDX, R11)
+        code.step(R9, -index_bytes)
+        code.add(R9, RDI, _ALIKE[-1])
+        code.times(RAX, RDI, _WHOLE[-1])
+        code.row(*_WHOLE)
+        done = code.ahead()
+        for jump in differ:
+            code.here(jump)
+        code.elements()
+        code.here(done)
 
     def part() -> None:
         code.load(R14, RDI, _COUNT)
@@ -218,32 +312,14 @@ def _elements(item_bytes: int, index_bytes: int, meeting: Meeting) -> bytes:
 
 @lru_cache(maxsize=32)
 def _rows(item_bytes: int, index_bytes: int, meeting: Meeting) -> bytes:
-    code = Indexing(index_bytes)
+    code = _Putting(item_bytes, index_bytes, meeting)
     code.begin(0)
     for register, number in ((R8, _RESULT), (R9, _INDICES), (R10, _UPDATES), (R13, _ROWS)):
         code.load(register, RDI, number)
 
-    def block() -> None:
-        code.raw("b8ffff0000")  # mov eax, 0xffff
-        code.compare(R12, 1)
-        code.set_if_equal(RAX, RDI, 8 * _MASK)
-        code.set_mask(_ONE, RAX)
-        code.vector(LOAD, 0, 0, RBX, mask=_ONE)
-        if meeting.how:
-            code.vector(LOAD, 1, 0, R14, mask=_ONE)
-            code.joined(meeting, item_bytes)
-        code.vector(STORE, 0, 0, R14, mask=_ONE)
-        code.step(RBX, 64)
-        code.step(R14, 64)
-
     def row() -> None:
         code.place(_COORDINATES, _SIZES, _ROW_BYTES)
-        code.move(R14, R8)
-        code.add(R14, RAX)
-        code.move(RBX, R10)
-        code.load(R12, RDI, _BLOCKS)
-        code.repeated(R12, block)
-        code.add(R10, RDI, _ROW_BYTES)
+        code.row(_BLOCKS, _MASK, _ROW_BYTES)
 
     code.repeated(R13, row)
     return code.finished()
@@ -264,7 +340,17 @@ def elements(
     """
     before, size, behind = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
     numbers = before, count, behind, size, size * behind * sizes[0]
-    return function_of(_elements(*sizes, meeting)), struct.pack("@9q", 0, 0, 0, 0, *numbers)
+    is_row = not is_symbolic(behind) and sizes[0] in _OF_ROWS and behind * sizes[0] >= _LEAST_BYTES
+    each = [_blocks(behind * item) if is_row else (0, 0, 0) for item in sizes]
+    return function_of(_elements(*sizes, meeting)), told(
+        struct.Struct("@15q").pack, 0, 0, 0, 0, *numbers, *each[0], *each[1]
+    )
+
+
+def _blocks(width: int) -> tuple[int, int, int]:
+    """Blocks of 64 bytes, which numbers of 4 bytes the last one has, and the bytes of all."""
+    blocks = -(-width // 64)
+    return blocks, (1 << (width - 64 * (blocks - 1)) // 4) - 1, width
 
 
 def rows(
@@ -279,9 +365,7 @@ def rows(
         sizes: bytes of an element, 4 or 8, and of an index.
         meeting: how they meet what is there.
     """
-    width = math.prod(shape[coordinates:]) * sizes[0]
-    blocks = -(-width // 64)
-    mask = (1 << (width - 64 * (blocks - 1)) // 4) - 1
-    numbers = count, coordinates, blocks, mask, width, *shape[:coordinates]
-    told = struct.pack(f"@{4 + len(numbers)}q", 0, 0, 0, 0, *numbers)
-    return function_of(_rows(*sizes, meeting)), told
+    blocks, last, width = _blocks(math.prod(shape[coordinates:]) * sizes[0])
+    numbers = count, coordinates, blocks, last, width, *shape[:coordinates]
+    pack = struct.Struct(f"@{4 + len(numbers)}q").pack
+    return function_of(_rows(*sizes, meeting)), told(pack, 0, 0, 0, 0, *numbers)
