@@ -60,11 +60,11 @@ class GuardedPlan(BoundPlan):
     def _table_of(self, plan: Plan) -> None:
         """None: what a table is told of lies in one arena."""
 
-    def set_input(self, index: int, array: np.ndarray) -> None:
-        super().set_input(index, self._placed(self._given, index, array))
+    def set_input(self, index: int, array: np.ndarray, *, is_own: bool = False) -> None:
+        super().set_input(index, self._placed(self._given, index, array), is_own=is_own)
 
-    def set_output(self, index: int, array: np.ndarray) -> None:
-        super().set_output(index, self._placed(self._wanted, index, array))
+    def set_output(self, index: int, array: np.ndarray, *, is_own: bool = False) -> None:
+        super().set_output(index, self._placed(self._wanted, index, array), is_own=is_own)
 
     def _placed(self, places: dict, index: int, array: np.ndarray) -> np.ndarray:
         places.pop(index, None)

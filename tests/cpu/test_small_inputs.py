@@ -62,3 +62,44 @@ def test_shapes_small_and_large_by_turns(core):
             request.start_async({"x": z, "z": x})
             request.wait()
             np.testing.assert_array_equal(request.get_blob("y").array, z + z + x)
+
+
+def test_whatever_is_done_between_shapes_that_take_turns(core):
+    """Outputs handed in again, memory that the user sets and takes away, others' threads."""
+    nodes = [
+        ("Add", ["x", "z"], ["s"], {}),
+        ("Less", ["x", "zero"], ["c"], {}),
+        ("Where", ["c", "s", "x"], ["w"], {}),
+        ("Mul", ["w", "w"], ["q"], {}),
+        ("Concat", ["q", "z"], ["j"], {"axis": 1}),
+    ]
+    weights = {"zero": np.zeros((), np.float32)}
+    model = build(nodes, {"x": ["n", "m"], "z": ["n", "m"]}, ["q", "j"], weights)
+    request = load(core, model).create_infer_request()
+    rng = np.random.default_rng(8)
+    shapes = [(2, 3), (5, 7), (1, 1), (40, 900), (3, 20_001), (64, 1024)]
+    given: dict[tuple[int, int], np.ndarray] = {}
+    latest: dict[tuple[int, int], np.ndarray] = {}
+    for turn in range(300):
+        shape = shapes[rng.integers(len(shapes))] if turn > 30 else shapes[turn % 6]
+        x, z = rng.normal(size=(2, *shape)).astype(np.float32)
+        action = rng.integers(5)
+        if action == 0 and shape in latest:  # an output of these sizes, which is written again
+            latest[shape][...] = z
+            z = latest[shape]
+        if action == 1:
+            given[shape] = np.empty(shape, np.float32)
+            request.set_blob("q", given[shape])
+        q = np.where(x < 0, x + z, x) ** 2
+        j = np.concatenate([q, z], 1)
+        if action == 2:
+            request.start_async({"x": x, "z": z})
+            request.wait()
+            got = {name: request.get_blob(name).array for name in ("q", "j")}
+        else:
+            got = request.infer({"x": x, "z": z})
+        np.testing.assert_allclose(got["q"], q, rtol=1e-6)
+        np.testing.assert_allclose(got["j"], j, rtol=1e-6)
+        if action == 1:
+            assert got["q"] is given[shape]
+        latest[shape] = got["q"]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary, ref
+from weakref import ref
 
 import numpy as np
 
@@ -18,13 +17,12 @@ from polydevice.runtime.executor import is_stream_thread
 from polydevice.runtime.follower import Follower, log_failure
 from polydevice.runtime.layer_times import LayerTime
 from polydevice.runtime.runner import Runner
-from polydevice.runtime.spare_memory import LEAST_BYTES
 from polydevice.runtime.variable import RequestVariable
 from polydevice_cpu.cores import keep_to
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.plan.binding.bound import BoundPlan
 from polydevice_cpu.plan.binding.context import Context
-from polydevice_cpu.plan.binding.places import is_small
+from polydevice_cpu.plan.binding.places import Home, is_small
 from polydevice_cpu.plan.compiled import shapes_of
 from polydevice_cpu.report import layer_counts
 from polydevice_cpu.variable import variables
@@ -33,26 +31,13 @@ if TYPE_CHECKING:
     from polydevice_cpu.executable import CpuExecutableNetwork
 
 
-KEPT_BYTES = 1 << 18
-"""Outputs of that size together are kept with a bound plan, where none is so large that its memory
-goes from shape to shape."""
+KEPT_BYTES = 1 << 20
+"""Outputs of that size together are kept with a bound plan: where 30 shapes take turns, five of
+some 100 KB cost 5 µs so, and 100 where their memory goes from shape to shape."""
 
 
 def _no_plan() -> None:
     """Return nothing, in the place of the bound plan that ran last."""
-
-
-@dataclass(frozen=True)
-class _Ready:
-    """What is as it was when the shapes of a bound plan come back.
-
-    Attributes:
-        places: see `CpuRunner`.
-        outputs: number, key and memory of those that the plan computes.
-    """
-
-    places: dict[str, tuple[int, bool, tuple[int, ...]]]
-    outputs: list[tuple[int, str, Blob]]
 
 
 class CpuRunner(Runner):
@@ -69,7 +54,6 @@ class CpuRunner(Runner):
         self._latest: Callable[[], BoundPlan | None] = _no_plan
         self._places: dict[str, tuple[int, bool, tuple[int, ...]]] = {}
         self._sources: dict[int, Array] = {}
-        self._ready: WeakKeyDictionary[BoundPlan, _Ready] = WeakKeyDictionary()
         self._regions: list[RoiBlob] = []
         self._batch = executable.batch_limit  # items of the next inferences; 0 for all there are
         self._variables = variables(executable.variables, self._context)
@@ -98,6 +82,8 @@ class CpuRunner(Runner):
             bound.set_input(index, self._items(blob.array))
         else:
             bound.set_output(index, self._items(blob.array))
+            if bound.home is not None:
+                bound.home.is_current = False
         self.bound = bound
 
     def copies_input(self, blob: Blob | None) -> bool:
@@ -197,44 +183,49 @@ class CpuRunner(Runner):
         arrays = [self._items(self.array(name)) for name in self.executable.inputs]
         bound = self.plans.bound(shapes_of(arrays))
         before = self._latest()
-        if before is not None and before is not bound:
-            before.leave()
-        self._latest = ref(bound)
+        if before is not bound:
+            if before is not None:
+                before.leave()
+            self._latest = ref(bound)
+        home, is_free = bound.home, not (self.given or self.is_part)
+        if home is None or not is_free or bound.lacks_arrays or home.shares(arrays):
+            self._point(bound, arrays)
+        else:
+            self._come_home(bound, home, arrays)
+        self.bound = bound
+        return bound
+
+    def _come_home(self, bound: BoundPlan, home: Home, arrays: Sequence[Array]) -> None:
+        """Use the memory that is kept for these shapes."""
+        self._sources = {index: arrays[index] for index in home.small}
+        for index in home.large:
+            bound.set_input(index, arrays[index])
+        if not home.is_current:
+            for index, _, blob in home.outputs:
+                bound.set_output(index, blob.array, is_own=True)
+            home.is_current = True
+        for _, name, blob in home.outputs:
+            self.blobs[name] = blob
+        self._places = home.places
+
+    def _point(self, bound: BoundPlan, arrays: Sequence[Array]) -> None:
+        """Point a plan to inputs, and to memory of outputs, which is kept if it is small."""
         self._sources = {}
         for index, array in enumerate(arrays):
             if is_small(array):
                 self._sources[index] = array
-                place = bound.input_places.setdefault(index, np.empty(array.shape, array.dtype))
-                array = place
-            bound.set_input(index, array)
-        ready = self._ready.get(bound)
-        if ready is None or not self._take(ready, bound, arrays):
-            self._place_outputs(bound)
-        bound.lacks_arrays = False
-        self.bound = bound
-        return bound
-
-    def _take(self, ready: _Ready, bound: BoundPlan, arrays: Sequence[Array]) -> bool:
-        """Use the memory of outputs that is kept; False where it must not be written."""
-        if self.given or self.is_part:
-            return False
-        for _, _, blob in ready.outputs:
-            for array in arrays:  # the user may hand over what an earlier inference returned
-                if np.may_share_memory(array, blob.array):
-                    return False
-        for index, name, blob in ready.outputs:
-            self.blobs[name] = blob
-            bound.set_output(index, blob.array)
-        self._places = ready.places
-        return True
-
-    def _place_outputs(self, bound: BoundPlan) -> None:
-        """Give outputs memory where what they have does not fit, and keep it if it is small."""
+                if index not in bound.input_places:
+                    bound.input_places[index] = np.empty(array.shape, array.dtype)
+                bound.set_input(index, bound.input_places[index], is_own=True)
+            else:
+                bound.set_input(index, array)
         self._places = {
             name: (index, True, self.array(name).shape)
             for index, name in enumerate(self.executable.inputs)
         }
-        limit, outputs, largest = self.executable.batch_limit, [], 0
+        limit, outputs = self.executable.batch_limit, []
+        is_free = not (limit or self.given or self.is_part)
+        is_own = is_free and bound.home is None and bound.plan.result_bytes <= KEPT_BYTES
         for index in bound.plan.whole_outputs:
             name, (shape, _) = self.executable.output_keys[index], bound.plan.results[index]
             blob = self.blobs.get(name)
@@ -242,14 +233,16 @@ class CpuRunner(Runner):
                 shape = limit, *shape[1:]
             if blob is None or blob.shape != shape:
                 blob = self.allocate_sizes(name, shape)
-            bound.set_output(index, self._items(blob.array))
+            bound.set_output(index, self._items(blob.array), is_own=is_own)
             self._places[name] = (index, False, shape)
             outputs.append((index, name, blob))
-            largest = max(largest, blob.array.nbytes)
-        size, has_own = bound.plan.result_bytes, not (limit or self.given or self.is_part)
-        if bound not in self._ready and has_own and size <= KEPT_BYTES and largest < LEAST_BYTES:
-            self._ready[bound] = _Ready(self._places, outputs)
-            bound.held_bytes += size
+        bound.lacks_arrays = False
+        if is_own:
+            large = [index for index in range(len(arrays)) if index not in self._sources]
+            bound.home = Home(list(self._sources), large, outputs, self._places)
+            bound.held_bytes += bound.plan.result_bytes
+        elif bound.home is not None:
+            bound.home.is_current = False
 
     def counts(self) -> list[LayerCount]:
         """Return the times of the bound plan's layers, on average."""

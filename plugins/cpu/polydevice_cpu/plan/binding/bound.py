@@ -24,7 +24,8 @@ from polydevice_cpu.plan.binding.binder import Binder
 from polydevice_cpu.plan.binding.bound_step import SEVERAL, BoundStep
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.giving_way import GivingWay
-from polydevice_cpu.plan.binding.places import Places
+from polydevice_cpu.plan.binding.moving import MovingPlace
+from polydevice_cpu.plan.binding.places import Home, Places
 from polydevice_cpu.plan.binding.stretches import Call, Together, is_recorded, stretches
 from polydevice_cpu.plan.binding.workspace import Workspace
 from polydevice_cpu.plan.plan import Plan
@@ -95,6 +96,10 @@ class BoundPlan:
         """Where the request puts small inputs before it runs, by number."""
         self.places: Places | None = None
         """Memory of small inputs and outputs, where it runs within another plan."""
+        self.home: Home | None = None
+        """Memory of its own that small inputs and all outputs of a request have in it."""
+        self._lent: set[MovingPlace] = set()
+        """Inputs and outputs that lie in memory which may be others'."""
         self._giving_way: GivingWay[BoundPlan] | None = None
         is_whole = len(plan.whole_outputs) == len(plan.results)
         if alone is not None and is_whole and self._most_threads > 1:
@@ -317,25 +322,37 @@ class BoundPlan:
     # -- inputs and outputs -------------------------------------------------------------------
 
     def leave(self) -> None:
-        """Keep no array of inputs and outputs, which are set again before the next run."""
+        """Keep no array of others; inputs and outputs are set again before the next run."""
         self.tail_outputs.clear()
-        for place in (*self._binder.inputs.values(), *self._binder.outputs.values()):
+        for place in self._lent:
             place.leave()
+        self._lent.clear()
         if self._giving_way is not None and self._giving_way.alone is not None:
             self._giving_way.alone.leave()
 
-    def set_input(self, index: int, array: Array) -> None:
-        """Read an input from this C-contiguous array from now on."""
-        place = self._binder.inputs.get(index)
-        if place is not None:
-            place.move(array)
-        if self._giving_way is not None and self._giving_way.alone is not None:
-            self._giving_way.alone.set_input(index, array)
+    def set_input(self, index: int, array: Array, *, is_own: bool = False) -> None:
+        """Read an input from this C-contiguous array from now on.
 
-    def set_output(self, index: int, array: Array) -> None:
-        """Write an output to this C-contiguous array from now on."""
-        place = self._binder.outputs.get(index)
-        if place is not None:
-            place.move(array)
+        Args:
+            index: of the input.
+            array: its memory…
+            is_own: …which nobody else has, so that it may stay when others run.
+        """
+        self._set(self._binder.inputs.get(index), array, is_own)
         if self._giving_way is not None and self._giving_way.alone is not None:
-            self._giving_way.alone.set_output(index, array)
+            self._giving_way.alone.set_input(index, array, is_own=is_own)
+
+    def set_output(self, index: int, array: Array, *, is_own: bool = False) -> None:
+        """Write an output to this C-contiguous array from now on; see `set_input`."""
+        self._set(self._binder.outputs.get(index), array, is_own)
+        if self._giving_way is not None and self._giving_way.alone is not None:
+            self._giving_way.alone.set_output(index, array, is_own=is_own)
+
+    def _set(self, place: MovingPlace | None, array: Array, is_own: bool) -> None:
+        if place is None:
+            return
+        place.move(array)
+        if is_own:
+            self._lent.discard(place)
+        else:
+            self._lent.add(place)

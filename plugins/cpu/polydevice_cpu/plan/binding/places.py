@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from polydevice.blob import Blob
 from polydevice.dtype import Array
+from polydevice_cpu.onednn.engine import address_of
 
 if TYPE_CHECKING:
     from polydevice_cpu.plan.binding.bound import BoundPlan
@@ -18,6 +21,46 @@ SMALL_BYTES = 1 << 16
 
 
 _NOTHING: Array = np.empty(0)
+
+
+@dataclass
+class Home:
+    """Memory that inputs and outputs of a request keep in a plan that it has bound.
+
+    When the shapes come back nothing but large inputs is pointed to other memory: 1 instead of 8 µs
+    for each input and output, and where 30 shapes take turns, 3 instead of 20.
+
+    Attributes:
+        small: numbers of the inputs that are copied.
+        large: of those that are read where they are.
+        outputs: number, key and memory of those that the plan computes.
+        places: see `CpuRunner`.
+        is_current: whether the plan writes its outputs there.
+    """
+
+    small: Sequence[int]
+    large: Sequence[int]
+    outputs: Sequence[tuple[int, str, Blob]]
+    places: dict[str, tuple[int, bool, tuple[int, ...]]]
+    is_current: bool = True
+
+    def __post_init__(self) -> None:
+        """Note where outputs begin and end."""
+        arrays = [blob.array for _, _, blob in self.outputs if not blob.array.dtype.hasobject]
+        self._spans = [(address_of(array), address_of(array) + array.nbytes) for array in arrays]
+
+    def shares(self, arrays: Sequence[Array]) -> bool:
+        """Whether an input, which has no gaps, lies where an output is written.
+
+        The user may hand over what an earlier inference returned, and goes on having it.
+        """
+        for array in arrays:
+            begin = address_of(array)
+            end = begin + array.nbytes
+            for first, last in self._spans:
+                if begin < last and first < end:
+                    return True
+        return False
 
 
 class Places:
