@@ -10,12 +10,20 @@ import pytest
 from polydevice_cpu.algorithms.by_machine.code import may_share
 from polydevice_cpu.algorithms.by_machine.windows import sums
 from polydevice_cpu.plan import settling
+from polydevice_cpu.plan.filling import filled
 from polydevice_cpu.plan.filling.by_machine import positions
 from tests.cpu import models
 from tests.cpu.loading import asked_from_now, image, load
 from tests.cpu.machine_code import by_machine_code, compared, with_avx512
 
 pytestmark = with_avx512
+
+
+@pytest.fixture(autouse=True)
+def _small_ones_do_not_stay(monkeypatch):
+    """In plans that have run often oneDNN computes all, so that answers are compared with its."""
+    monkeypatch.setattr(filled, "STAYING_US", 0.0)
+
 
 FOLLOWED = {
     "nothing": [("Identity", ["a"], ["y"], {})],
@@ -65,6 +73,16 @@ def test_products_with_constants(core, monkeypatch, channels, results):
     executable = load(core, model, CPU_THREADS_NUM=1)
     feeds = [image(k, 1 + k % 3, rows, channels) for k, rows in enumerate([4, 9, 33, 2, 100, 17])]
     assert compared(executable, model, feeds) >= 3
+
+
+def test_small_products_stay(core, monkeypatch):
+    """Code of oneDNN's for some rows is gone from the processor's cache when they come back."""
+    monkeypatch.setattr(settling, "RUNS", 3)
+    monkeypatch.setattr(filled, "STAYING_US", positions.STAYING_US)
+    model = product(40, 72)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    feeds = [image(k, 1 + k % 3, rows, 40) for k, rows in enumerate([24, 9, 33, 20, 100, 17])]
+    assert compared(executable, model, feeds, stays=True) >= 3
 
 
 def test_windows_along_one_axis(core, monkeypatch):

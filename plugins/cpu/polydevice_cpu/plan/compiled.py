@@ -179,7 +179,7 @@ class CompiledNetwork:
 
     @cached_property
     def _in_one_thread(self) -> CompiledNetwork:
-        settings = replace(self.settings, threads=1)
+        settings = replace(self.settings, threads=1, is_alone=True)
         return CompiledNetwork(
             *(self.network, settings, self.weights, self.memory, self.bodies, self._again),
             settling=self._settling,

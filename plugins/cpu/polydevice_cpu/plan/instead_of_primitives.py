@@ -1,4 +1,4 @@
-"""Steps of few numbers, which our own machine code computes instead of oneDNN's."""
+"""Steps that our own machine code computes instead of oneDNN's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from polydevice_cpu.algorithms.by_machine.small import Form
 from polydevice_cpu.onednn.attributes import Binary, Eltwise, PostOp, Sum
 from polydevice_cpu.onednn.constants import Algorithm, Arg
 from polydevice_cpu.plan.post_ops import link_of
-from polydevice_cpu.plan.step import FEW_NUMBERS, CodeStep, PrimitiveStep, Step
+from polydevice_cpu.plan.step import BY_ROWS, CodeStep, PrimitiveStep, Step
 from polydevice_cpu.plan.value import Value
 
 _PRODUCT = "brg:avx512_core"
@@ -49,12 +49,13 @@ _UNLIKE_ONEDNN = (Algorithm.TANH, Algorithm.EXP, Algorithm.GELU_ERF)
 """What is not the same to the bit as oneDNN's."""
 
 
-def by_machine(step: Step, *, as_onednn: bool = False) -> Step:
-    """Return what machine code computes of few numbers; for others, the step itself.
+def by_machine(step: Step, *, as_onednn: bool = False, is_alone: bool = False) -> Step:
+    """Return what machine code computes no slower than oneDNN's; for other steps, the step itself.
 
     Args:
         step: of a plan.
         as_onednn: whether it has to be the same to the bit as oneDNN's.
+        is_alone: whether it has to be what several threads compute.
     """
     if not isinstance(step, PrimitiveStep) or step.strips or step.blocks:
         return step
@@ -64,10 +65,13 @@ def by_machine(step: Step, *, as_onednn: bool = False) -> Step:
     if as_onednn and any(each.algorithm in _UNLIKE_ONEDNN for each in functions):
         return step
     make = _MAKERS.get(step.primitive.kind)
-    return step if make is None else make(step) or step
+    if make is None:
+        return step
+    is_whole = step.primitive.threads == 1 and not is_alone
+    return make(step, elementwise.MOST if is_whole else elementwise.FEW) or step
 
 
-def _pointwise(step: PrimitiveStep) -> CodeStep | None:
+def _pointwise(step: PrimitiveStep, most: int) -> CodeStep | None:
     """What computes each number by itself; None where there is no code for it."""
     chain = _chain(step, 0)
     if chain is None:
@@ -75,11 +79,11 @@ def _pointwise(step: PrimitiveStep) -> CodeStep | None:
     steps, operands = chain
     inputs = [step.arguments[Arg.SRC], *operands]
     forms = _forms([*inputs, step.arguments[Arg.DST]])
-    told = None if forms is None else elementwise.prepared(steps, forms)
+    told = None if forms is None else elementwise.prepared(steps, forms, most)
     return None if told is None else _code_step(step, Code.of([told]), inputs)
 
 
-def _joining(step: PrimitiveStep) -> CodeStep | None:
+def _joining(step: PrimitiveStep, most: int) -> CodeStep | None:
     """What joins a few parts; None where there is no code for it."""
     inputs = [value for index, value in sorted(step.arguments.items()) if index != Arg.DST]
     result = step.arguments[Arg.DST]
@@ -88,11 +92,11 @@ def _joining(step: PrimitiveStep) -> CodeStep | None:
     axis = next((n for n, each in enumerate(zip(*sizes, strict=True)) if len({*each}) > 1), None)
     if forms is None or axis is None or len(inputs) > MOST_PARTS:
         return None
-    told = elementwise.joined(axis, forms)
+    told = elementwise.joined(axis, forms, most)
     return None if told is None else _code_step(step, Code.of(told), inputs)
 
 
-def _product(step: PrimitiveStep) -> CodeStep | None:
+def _product(step: PrimitiveStep, _most: int) -> CodeStep | None:
     """What multiplies matrices; None where there is no code for it."""
     chain = _chain(step, 1)
     if chain is None or step.primitive.implementation != _PRODUCT:
@@ -150,7 +154,7 @@ def _chain(step: PrimitiveStep, first: int) -> tuple[list[elementwise.Step], lis
 
 def _code_step(step: PrimitiveStep, code: Code, inputs: list[Value]) -> CodeStep:
     result = step.arguments[Arg.DST]
-    return CodeStep(step.name, step.type, code, inputs, [result], step.layers, FEW_NUMBERS)
+    return CodeStep(step.name, step.type, code, inputs, [result], step.layers, BY_ROWS)
 
 
 def _forms(values: Sequence[Value]) -> list[Form] | None:
@@ -174,7 +178,18 @@ def _step(post_op: PostOp) -> elementwise.Step | None:
     return link_of(post_op)
 
 
+def _copied(step: PrimitiveStep, most: int) -> CodeStep | None:
+    """What puts numbers into another order; None where there is no code for it."""
+    source, target = step.arguments[Arg.SRC], step.arguments[Arg.DST]
+    forms = _forms([source, target])
+    if forms is None or step.primitive.chain or source.shape != target.shape:
+        return None
+    told = elementwise.copied(forms[0], forms[1], source.dtype.itemsize, most)
+    return None if told is None else _code_step(step, Code.of([told]), [source])
+
+
 _MAKERS = {
+    "reorder": _copied,
     "binary": _pointwise,
     "eltwise": _pointwise,
     "concat": _joining,

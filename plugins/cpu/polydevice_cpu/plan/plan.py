@@ -16,7 +16,7 @@ from polydevice.runtime.layer_times import LayerTimes
 from polydevice.tensor import TensorDesc
 from polydevice_cpu.onednn.engine import ALIGNMENT_BYTES
 from polydevice_cpu.plan.building.accumulate import accumulate
-from polydevice_cpu.plan.few_numbers import by_machine
+from polydevice_cpu.plan.instead_of_primitives import by_machine
 from polydevice_cpu.plan.step import PrimitiveStep, Step, TailStep, name_of
 from polydevice_cpu.plan.value import Kind, Storage, Value
 
@@ -41,6 +41,7 @@ class PlanParts:
         inputs: returns those of `Plan`, which are seldom asked for.
         arena: the storages that need a place, where it is noted already how long they live.
         once: numbers of the steps that the first inference alone runs.
+        is_alone: whether one thread has to compute what several do in another plan.
     """
 
     steps: list[Step]
@@ -50,6 +51,7 @@ class PlanParts:
     origins: Mapping[str, tuple[str, ...]]
     arena: Sequence[Storage] | None = None
     once: frozenset[int] = frozenset()
+    is_alone: bool = False
 
     def settle(self) -> None:
         """Note how long values live, and let steps write where their operands lay."""
@@ -92,7 +94,9 @@ class Plan:
             parts.settle()
         # What takes the place of a plan that was filled in gives the same answers as that.
         is_filled = parts.arena is not None
-        self._steps = steps = [by_machine(step, as_onednn=is_filled) for step in parts.steps]
+        self._steps = steps = [
+            by_machine(step, as_onednn=is_filled, is_alone=parts.is_alone) for step in parts.steps
+        ]
         self._outputs = outputs = parts.outputs
         nothing: Result = ((0,), np.dtype(np.float32))
         results = [nothing if each is None else (each.shape, each.dtype) for each in outputs]

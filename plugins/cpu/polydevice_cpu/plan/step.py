@@ -17,11 +17,12 @@ from polydevice_cpu.plan.value import Value
 MACHINE_CODE = "polydevice:avx512"
 """What counters call steps of our own machine code."""
 
+BY_ROWS = "polydevice:avx512_rows"
+"""The same where it takes the place of a primitive."""
+
 MACHINE_CODE_OF_ANY = "polydevice:x86-64"
 """The same of code that needs no AVX-512."""
 
-FEW_NUMBERS = "polydevice:avx512_few"
-"""The same where it takes the place of a primitive, as there are few numbers."""
 
 Compute = Callable[..., Array | Sequence[Array]]
 """``f(*inputs)`` returns the output or a sequence of them; it never writes its inputs."""

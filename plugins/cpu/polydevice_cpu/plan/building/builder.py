@@ -52,6 +52,8 @@ class Settings:
     """With how many threads a plan may compute; a small one takes a single one."""
     kept: KeptLayers = NONE_KEPT
     """Layers that are computed in f32 all the same."""
+    is_alone: bool = False
+    """Whether one thread has to compute what several do in another plan, to the bit."""
 
 
 class PlanBuilder:
@@ -336,7 +338,10 @@ class PlanBuilder:
             self.emit(self._make_tail(self, late))
         outputs = self._place_outputs()
         inputs = [parameter.output.desc for parameter in self.network.parameters]
-        return PlanParts(self._steps, outputs, lambda: inputs, self._refused, self._origins)
+        return PlanParts(
+            *(self._steps, outputs, lambda: inputs, self._refused, self._origins),
+            is_alone=self.settings.is_alone,
+        )
 
     def _needed(self) -> list[Node]:
         """The nodes that something computed at run time depends on; counts uses."""

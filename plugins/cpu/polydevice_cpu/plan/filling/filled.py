@@ -18,6 +18,7 @@ from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg, DataType, Tag
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
 from polydevice_cpu.onednn.primitive import Argument, Primitive, SymbolicPrimitive
+from polydevice_cpu.plan.filling.by_machine.positions import FOR_NOW_US, STAYING_US
 from polydevice_cpu.plan.filling.needs import Known, Numbers
 from polydevice_cpu.plan.filling.parts import is_alike
 from polydevice_cpu.plan.filling.plan_sizes import PlanSizes
@@ -105,7 +106,8 @@ class Filled:
         self._may_be_in_blocks = found.in_blocks if may_be_in_strips else ()
         self._windows = found.windows_by_machine if may_be_in_strips else found.staying
         self._products = found.products_by_machine if may_be_in_strips else {}
-        self._at_positions = found.at_positions if may_be_in_strips else {}
+        self._at_positions = found.at_positions
+        self._may_be_for_now = may_be_in_strips
         self._codes: dict[int, Code | None] = {}
         self._are_means: dict[int, bool] = {}
         self._means = found.means if may_be_in_strips else ()
@@ -134,7 +136,8 @@ class Filled:
         given = parts.inputs()
         inputs = partial(described, given, [self._sizes(desc) for desc in given])
         places = [storages[number] for number in arena]
-        return Plan(PlanParts(steps, outputs, inputs, parts.refused, parts.origins, places, once))
+        made = steps, outputs, inputs, parts.refused, parts.origins, places, once
+        return Plan(PlanParts(*made, parts.is_alone))
 
     def _sizes(self, thing: object) -> Any:
         return self._numbers[self._places[id(thing)]]
@@ -355,7 +358,12 @@ class Filled:
             return None
         assert isinstance(given, SymbolicPrimitive)
         forms, packing = self._recipe.values, self._packing
-        return self._found.positions.code(given, positions, numbers, forms, packing)
+        most_us = FOR_NOW_US
+        if not self._may_be_for_now:
+            if given.threads > 1 or self._found.is_alone:
+                return None
+            most_us = STAYING_US
+        return self._found.positions.code(given, positions, numbers, forms, packing, most_us)
 
     def _code_of_product(self, place: int) -> Code | None:
         if place not in self._codes:

@@ -66,6 +66,7 @@ class PlanSizes:
         blocks: the same, of convolutions with larger windows.
         windows: the same, of convolutions and pools by machine code.
         positions: the same, of what machine code computes at all positions.
+        is_alone: whether one thread has to compute what several do in another plan.
         varying: places of sizes that are formulas.
         known: primitives that plans use.
     """
@@ -85,6 +86,7 @@ class PlanSizes:
         self.products_by_machine: dict[int, ProductByMachine] = {}
         self.at_positions: dict[int, AtPositions] = {}
         self.products = 0
+        self.is_alone = False
         self.in_place: set[int] = set()
         self.strips = StripCutter(self.relied_on, self.in_place)
         self.blocks = Blocks(self.relied_on)
@@ -101,6 +103,7 @@ class PlanSizes:
         Raises:
             UntraceableError: a step is for these sizes alone.
         """
+        self.is_alone = parts.is_alone
         for step in parts.steps:
             self._step(step)
         for output in parts.outputs:
