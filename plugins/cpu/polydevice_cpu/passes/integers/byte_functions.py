@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +25,10 @@ _ROUNDINGS, _FEW_ROUNDINGS = 4, 2
 Behind each is a primitive; a look takes 0.4 ns where elements are looked up in pairs, 0.75 else
 (one thread, EPYC), by machine code 0.05. Functions that are left to NumPy take 4 ns and more.
 """
+
+
+Users = Mapping[Port, Sequence[tuple[Node, int]]]
+"""What reads a port."""
 
 
 @operation("ByteFunction", domain="polydevice.cpu")
@@ -67,15 +71,18 @@ def byte_functions(network: Network) -> None:
     included: nothing changes. Such is the GELU that ONNX Runtime's tools quantise, in six steps.
     """
     known: dict[Port, _Function] = {}
-    roundings = _FEW_ROUNDINGS if byte_table.is_there() else _ROUNDINGS
+    is_fast, users = byte_table.is_there(), network.consumers()
+    roundings = _FEW_ROUNDINGS if is_fast else _ROUNDINGS
     replacements = Replacements()
     for node in network.nodes():
         function = _function(node, known, network.evaluate)
         if function is None:
             continue
         known[node.output] = function
+        if not isinstance(node.op, QuantizeLinear):
+            continue
         pays = function.slow or function.roundings >= roundings
-        if pays and isinstance(node.op, QuantizeLinear):
+        if pays or (is_fast and not _may_follow(function.source, users)):
             table = constant(f"{node.name}/table", function.table).output
             made = replacements.put_node(node, ByteFunction(), [function.source, table])
             made.names |= node.output.names
@@ -112,6 +119,14 @@ def _function(
         max(each.roundings for each in before) + rounds,
         slow=slow or any(each.slow for each in before),
     )
+
+
+def _may_follow(integers: Port, users: Users) -> bool:
+    """Whether what is quantised here alone may be computed in one step with what follows."""
+    readers = users.get(integers, [])
+    if not isinstance(integers.node.op, QuantizeLinear) or len(readers) != 1:
+        return False
+    return len(users.get(readers[0][0].output, [])) == 1
 
 
 def _is_pointwise(node: Node) -> bool:
