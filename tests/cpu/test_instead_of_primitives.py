@@ -83,6 +83,31 @@ def test_functions(name):
 
 @with_avx512
 @pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("kinds", ["uf", "sf", "fu", "fs", "us", "su", "uu", "ss"])
+@pytest.mark.parametrize("shape", [(2,), (16,), (5, 33), (3, 4, 18), (40, 64), (2, 9_001)])
+def test_integers_of_8_bits(side, kinds, shape):
+    types = {"f": F, "u": np.uint8, "s": np.int8}
+    rng = np.random.default_rng(6)
+    given, wanted = (np.dtype(types[kind]) for kind in kinds)
+    x = guarded(side, given.itemsize * math.prod(shape)).view(given).reshape(shape)
+    x[...] = rng.normal(size=shape) * 70 if kinds[0] == "f" else rng.integers(0, 256, shape)
+    if kinds[0] == "f":
+        x.flat[:3] = [3e9, -np.inf, 2.5][: x.size]
+    scale = placed(side, rng, *[1] * len(shape))
+    y = guarded(side, wanted.itemsize * math.prod(shape)).view(wanted).reshape(shape)
+    chain = [(Function.LINEAR, 0.75, 3.0), DIVIDE, Activation("round", 0, 0), ADD]
+    forms = [form(each) for each in (x, scale, scale, y)]
+    run([elementwise.prepared(chain, forms, kinds=tuple(kinds))], x, scale, scale, y)
+    with np.errstate(over="ignore"):
+        want = np.rint((x.astype(F) * F(0.75) + F(3)) / scale) + scale
+    if kinds[1] != "f":
+        limits = np.iinfo(wanted)
+        want = np.rint(np.clip(want, limits.min, limits.max))
+    np.testing.assert_array_equal(y, want.astype(wanted))
+
+
+@with_avx512
+@pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_joining(side, axis):
     rng = np.random.default_rng(3)

@@ -42,7 +42,10 @@ _ACTIVATIONS = {
     Algorithm.ABS: Activation("abs", 0, 0),
     Algorithm.SQRT: Activation("sqrt", 0, 0),
     Algorithm.EXP: Activation("exp", 0, 0),
+    Algorithm.ROUND: Activation("round", 0, 0),
 }
+_KINDS = {np.dtype(np.float32): "f", np.dtype(np.uint8): "u", np.dtype(np.int8): "s"}
+_WORD_BYTES = 4
 
 
 _UNLIKE_ONEDNN = (Algorithm.TANH, Algorithm.EXP, Algorithm.GELU_ERF)
@@ -58,8 +61,6 @@ def by_machine(step: Step, *, as_onednn: bool = False, is_alone: bool = False) -
         is_alone: whether it has to be what several threads compute.
     """
     if not isinstance(step, PrimitiveStep) or step.strips or step.blocks:
-        return step
-    if any(value.dtype != np.float32 for value in step.values):
         return step
     functions = [each for each in step.primitive.chain or () if isinstance(each, Eltwise)]
     if as_onednn and any(each.algorithm in _UNLIKE_ONEDNN for each in functions):
@@ -77,20 +78,35 @@ def _pointwise(step: PrimitiveStep, most: int) -> CodeStep | None:
     if chain is None:
         return None
     steps, operands = chain
-    inputs = [step.arguments[Arg.SRC], *operands]
-    forms = _forms([*inputs, step.arguments[Arg.DST]])
-    told = None if forms is None else elementwise.prepared(steps, forms, most)
-    return None if told is None else _code_step(step, Code.of([told]), inputs)
+    source, result = step.arguments[Arg.SRC], step.arguments[Arg.DST]
+    if operands and steps[0] == MAX and operands[0] is source:  # how a function of it is spelled
+        steps, operands = steps[1:], operands[1:]
+    kinds = _kinds(source, operands, result)
+    if kinds is None or (kinds[1] != "f" and elementwise.HELD in steps):
+        return None
+    forms = _forms([source, *operands, result])
+    told = None if forms is None else elementwise.prepared(steps, forms, most, kinds)
+    return None if told is None else _code_step(step, Code.of([told]), [source, *operands])
+
+
+def _kinds(source: Value, operands: Sequence[Value], result: Value) -> elementwise.Kinds | None:
+    """What a source and a result are of; None where there is no code for it."""
+    if any(value.dtype != np.float32 for value in operands):
+        return None
+    kinds = _KINDS.get(source.dtype), _KINDS.get(result.dtype)
+    return None if kinds[0] is None or kinds[1] is None else (kinds[0], kinds[1])
 
 
 def _joining(step: PrimitiveStep, most: int) -> CodeStep | None:
     """What joins a few parts; None where there is no code for it."""
     inputs = [value for index, value in sorted(step.arguments.items()) if index != Arg.DST]
     result = step.arguments[Arg.DST]
-    forms = _forms([*inputs, result])
-    sizes = [value.shape for value in (*inputs, result)]
+    forms = _words([*inputs, result])
+    if forms is None:
+        return None
+    sizes = [sizes for sizes, _ in forms]
     axis = next((n for n, each in enumerate(zip(*sizes, strict=True)) if len({*each}) > 1), None)
-    if forms is None or axis is None or len(inputs) > MOST_PARTS:
+    if axis is None or len(inputs) > MOST_PARTS:
         return None
     told = elementwise.joined(axis, forms, most)
     return None if told is None else _code_step(step, Code.of(told), inputs)
@@ -100,6 +116,8 @@ def _product(step: PrimitiveStep, _most: int) -> CodeStep | None:
     """What multiplies matrices; None where there is no code for it."""
     chain = _chain(step, 1)
     if chain is None or step.primitive.implementation != _PRODUCT:
+        return None
+    if any(value.dtype != np.float32 for value in step.values):
         return None
     steps, operands = chain
     source, weights = (step.arguments[index] for index in (Arg.SRC, Arg.WEIGHTS))
@@ -167,6 +185,24 @@ def _forms(values: Sequence[Value]) -> list[Form] | None:
     return found
 
 
+def _words(values: Sequence[Value]) -> list[Form] | None:
+    """How values lie that are copied, in words of 4 bytes; None where there is no code for it."""
+    forms = _forms(values)
+    if forms is None or len({value.dtype for value in values}) > 1:
+        return None
+    if values[0].dtype == np.float32:
+        return forms
+    if values[0].dtype not in _KINDS:
+        return None
+    found = []
+    for sizes, steps in forms:
+        if not sizes or steps[-1] != 1 or sizes[-1] % _WORD_BYTES:
+            return None
+        sizes = (*sizes[:-1], sizes[-1] // _WORD_BYTES)
+        found.append((sizes, (*steps[:-1], _WORD_BYTES)))
+    return found
+
+
 def _step(post_op: PostOp) -> elementwise.Step | None:
     """What machine code does for a function; None where there is no code."""
     if isinstance(post_op, Binary):
@@ -180,11 +216,21 @@ def _step(post_op: PostOp) -> elementwise.Step | None:
 
 def _copied(step: PrimitiveStep, most: int) -> CodeStep | None:
     """What puts numbers into another order; None where there is no code for it."""
-    source, target = step.arguments[Arg.SRC], step.arguments[Arg.DST]
-    forms = _forms([source, target])
-    if forms is None or step.primitive.chain or source.shape != target.shape:
+    if step.arguments.keys() != {Arg.SRC, Arg.DST}:  # it is scaled, or moved
         return None
-    told = elementwise.copied(forms[0], forms[1], source.dtype.itemsize, most)
+    source, target = step.arguments[Arg.SRC], step.arguments[Arg.DST]
+    if source.shape != target.shape:
+        return None
+    if source.dtype == target.dtype:
+        words = _words([source, target])
+        if words is None:
+            return None
+        told = elementwise.copied(words[0], words[1], _WORD_BYTES, most)
+    else:
+        forms, kinds = _forms([source, target]), _kinds(source, [], target)
+        if forms is None or kinds is None:
+            return None
+        told = elementwise.prepared([], forms, most, kinds)
     return None if told is None else _code_step(step, Code.of([told]), [source])
 
 

@@ -69,7 +69,7 @@ class Functions(Instructions):
             "thresholdedrelu": self._thresholded_relu, "scaledtanh": self._scaled_tanh,
             "hardsigmoid": self._hard_sigmoid, "elu": self._elu, "softsign": self._soft_sign,
             "softplus": self._soft_plus, "erf": self._erf, "exp": self._exp,
-            "square": self._square, "abs": self._abs, "sqrt": self._sqrt,
+            "square": self._square, "abs": self._abs, "sqrt": self._sqrt, "round": self._round,
         }  # fmt: skip
         functions[activation.name](x, activation.alpha, activation.beta)
 
@@ -251,6 +251,10 @@ class Functions(Instructions):
 
     def _sqrt(self, x: int, _: float, __: float) -> None:
         self.of_vectors(0x51, x, 0, x)
+
+    def _round(self, x: int, _: float, __: float) -> None:
+        self.vector(0x08, x, 0, x, kind=3, prefix=1, is_memory=False)  # vrndscaleps
+        self.text.append(0)  # to the nearest, even ones of two
 
     def _erf(self, x: int, _: float, __: float) -> None:
         """As `special_functions.erf` computes it."""

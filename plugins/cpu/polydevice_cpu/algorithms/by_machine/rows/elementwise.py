@@ -20,6 +20,8 @@ from polydevice_cpu.algorithms.by_machine.functions import Activation, Functions
 from polydevice_cpu.algorithms.by_machine.instructions import (
     ADD,
     LOAD,
+    MAX,
+    MIN,
     R8,
     R9,
     R10,
@@ -58,13 +60,24 @@ Operand = tuple[int, bool]
 """What points to an operand, and whether it has a number for each; else one for all."""
 
 _POINTERS = R8, R9, R10, R11, R12, R13, RBX, RBP
-_LANES, _VECTOR, _SOME = 16, 0, 1
-_WHOLE, _MASK, _REST = range(AXES - 1, AXES + 2)
-"""Behind the sizes of the outer axes: vectors of a row, the mask of the last one's numbers, and the
-bytes of these."""
+_LANES, _VECTOR, _LEAST, _SOME = 16, 0, 1, 1
+_WHOLE, _MASK, _REST, _COUNT, _BEHIND = range(AXES - 1, AXES + 4)
+"""Behind the sizes of the outer axes: vectors of a row, the mask of the last one's numbers, the
+bytes of these in f32, and how many they are."""
+
+Kinds = tuple[str, str]
+"""What the first operand and the result are of: `f` for f32, `u` for u8, `s` for i8."""
+
+FLOATS: Kinds = "f", "f"
+_WIDEN = {"u": 0x31, "s": 0x21}
+"""vpmovzxbd and vpmovsxbd."""
+_NARROW = {"u": (0x11, 255.0), "s": (0x21, 127.0)}
+"""vpmovusdb and vpmovsdb, and the largest number."""
 
 
-def prepared(steps: Sequence[Step], forms: Sequence[Form], most: int = MOST) -> Told | None:
+def prepared(
+    steps: Sequence[Step], forms: Sequence[Form], most: int = MOST, kinds: Kinds = FLOATS
+) -> Told | None:
     """Return machine code and what it is told, but for the addresses of operands and result.
 
     Args:
@@ -72,12 +85,15 @@ def prepared(steps: Sequence[Step], forms: Sequence[Form], most: int = MOST) -> 
         forms: of the operands, in the order in which steps read them, and of the result, to which
             they are stretched.
         most: numbers that the result may have.
+        kinds: integers of 8 bits are read as f32, and results rounded to even ones and kept within
+            limits; then elements follow each other along rows.
 
     Returns:
         None where there are too many numbers, rows or operands, or they lie otherwise than rows do.
     """
     addresses = range(len(forms))
-    return _told(tuple(steps), forms, addresses, [0] * len(forms), len(forms), most)
+    nothing = [0] * len(forms)
+    return _told(tuple(steps), forms, addresses, nothing, len(forms), most, kinds=kinds)
 
 
 def joined(axis: int, forms: Sequence[Form], most: int = MOST) -> list[Told] | None:
@@ -110,6 +126,7 @@ def _told(
     addresses: int,
     most: int,
     item_bytes: int = 4,
+    kinds: Kinds = FLOATS,
 ) -> Told | None:
     """What `prepared` returns, for some of the addresses, behind which so many bytes are left out.
 
@@ -121,9 +138,18 @@ def _told(
         addresses: how many there are.
         most: numbers that the result may have.
         item_bytes: of a number; those of 8 are copied alone.
+        kinds: see `prepared`.
     """
     sizes, along = loops(forms)
-    if along[-1][-1] != item_bytes or any(each[-1] not in (0, item_bytes) for each in along):
+    items = [item_bytes] * len(forms)
+    items[0], items[-1] = (item_bytes if kind == "f" else 1 for kind in kinds)
+    found = [each[-1] for each in along]
+    is_by_rows = found[-1] == items[-1] and all(
+        step in (0, item) for step, item in zip(found, items, strict=True)
+    )
+    if kinds != FLOATS and not (is_by_rows and found[0]):
+        return None
+    if not is_by_rows:
         sizes, along = [*sizes, 1], [[*each, item_bytes] for each in along]  # rows of one number
     count, rows = math.prod(sizes), math.prod(sizes[:-1])
     if not 0 < count <= most or len(sizes) > AXES:
@@ -132,8 +158,8 @@ def _told(
         return None
     if len(forms) > len(_POINTERS) or not has_avx512():
         return None
-    are_rows = tuple(each[-1] == item_bytes for each in along)
-    function, constants = _function(steps, are_rows, tuple(places), item_bytes == 8)
+    are_rows = tuple(each[-1] != 0 for each in along)
+    function, constants = _function(steps, are_rows, tuple(places), item_bytes == 8, kinds)
     if function is None:
         return None
     sizes = [1] * (AXES - len(sizes)) + sizes
@@ -143,7 +169,7 @@ def _told(
         numbers[place] = begin
     lanes = sizes[-1] * (item_bytes // 4)
     whole, rest = lanes // _LANES, lanes % _LANES
-    numbers += [*sizes[:-1], whole, (1 << rest) - 1, 4 * rest]
+    numbers += [*sizes[:-1], whole, (1 << rest) - 1, 4 * rest, rest]
     for axis in reversed(range(AXES - 1)):
         numbers += [each[axis] - each[axis + 1] * sizes[axis + 1] for each in along]
     pack = struct.Struct(f"<{len(numbers)}q{len(constants)}s").pack
@@ -156,8 +182,9 @@ def _function(
     rows: tuple[bool, ...],
     places: tuple[int, ...],
     are_wide: bool,
+    kinds: Kinds,
 ) -> tuple[Any | None, bytes]:
-    code = _Rows(steps, rows, places, max(places) + 1, are_wide=are_wide)
+    code = _Rows(steps, rows, places, max(places) + 1, are_wide=are_wide, kinds=kinds)
     return function_of(code.emitted()), code.told()
 
 
@@ -216,15 +243,16 @@ class _Rows(Chain):
         addresses: int,
         *,
         are_wide: bool,
+        kinds: Kinds,
     ) -> None:
         super().__init__(steps)
-        self._are_wide = are_wide
+        self._are_wide, self._kinds = are_wide, kinds
         self._rows, self._places, self._addresses = rows, places, addresses
         self._pointers = _POINTERS[: len(rows)]
 
     def emitted(self) -> bytes:
         """Emit all of it, and return it."""
-        outer, steps = AXES - 1, self._addresses + AXES + 2
+        outer, steps = AXES - 1, self._addresses + _BEHIND
         self.begin(outer)
         self.point(steps + outer * len(self._pointers))
         for place, pointer in zip(self._places, self._pointers, strict=True):
@@ -246,34 +274,53 @@ class _Rows(Chain):
         return bytes(self.text)
 
     def _append_row(self) -> None:
-        moved = [each for each, is_row in zip(self._pointers, self._rows, strict=True) if is_row]
+        are_bytes = [False] * len(self._pointers)
+        are_bytes[0], are_bytes[-1] = (kind != "f" for kind in self._kinds)
+        moved = [
+            (pointer, each)
+            for pointer, each, is_row in zip(self._pointers, are_bytes, self._rows, strict=True)
+            if is_row
+        ]
         self.load(RCX, R14, self._addresses + _WHOLE)
         self.compare(RCX, 0)
         few = self.ahead("0f84")
         whole = len(self.text)
         self._append_vector(0)
-        for pointer in moved:
-            self.step(pointer, 4 * _LANES)
+        for pointer, is_bytes in moved:
+            self.step(pointer, _LANES if is_bytes else 4 * _LANES)
         self.again(RCX, whole)
         self.here(few)
         self.load(RAX, R14, self._addresses + _REST)
         self.compare(RAX, 0)
         none = self.ahead("0f84")
         self._append_vector(_SOME)
-        for pointer in moved:
-            self.add(pointer, R14, self._addresses + _REST)
+        for pointer, is_bytes in moved:
+            self.add(pointer, R14, self._addresses + (_COUNT if is_bytes else _REST))
         self.here(none)
 
     def _append_vector(self, mask: int) -> None:
         (first, is_row), *others, (result, _) = zip(self._pointers, self._rows, strict=True)
-        if is_row:
+        given, wanted = self._kinds
+        if given != "f":
+            self.vector(_WIDEN[given], _VECTOR, 0, first, kind=2, prefix=1, mask=mask)
+            self.vector(0x5B, _VECTOR, 0, _VECTOR, is_memory=False)  # vcvtdq2ps
+        elif is_row:
             self.vector(LOAD, _VECTOR, 0, first, mask=mask)
         elif self._are_wide:
             self.vector(0x59, _VECTOR, 0, first, kind=2, prefix=1, wide=True)  # vpbroadcastq
         else:
             self.spread(_VECTOR, first)
         self.append_steps(_VECTOR, others, result, mask)
-        self.vector(STORE, _VECTOR, 0, result, mask=mask)
+        if wanted == "f":
+            self.vector(STORE, _VECTOR, 0, result, mask=mask)
+            return
+        opcode, most = _NARROW[wanted]
+        if wanted == "u":
+            self.clear(_LEAST)
+            self.of_vectors(MAX, _VECTOR, _VECTOR, _LEAST)
+        self.with_constant(MIN, _VECTOR, _VECTOR, most)
+        self.vector(0x5B, _VECTOR, 0, _VECTOR, prefix=1, is_memory=False)  # vcvtps2dq
+        self.vector(opcode, _VECTOR, 0, result, kind=2, prefix=2, mask=mask)
 
 
 def _is_link(step: Step) -> TypeGuard[Link]:
