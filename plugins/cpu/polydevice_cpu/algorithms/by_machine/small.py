@@ -19,6 +19,9 @@ from polydevice_cpu.algorithms.by_machine.rows.lanes import AXES, SIZES, code_of
 MOST = 512
 """Elements of a result; for more, NumPy takes less."""
 
+MOST_OF_SHORT = 4096
+"""The same where rows are short, of which each takes NumPy 10 ns."""
+
 MOST_QUOTIENTS = 1 << 14
 """The same of quotients of i64, which take NumPy 8 ns and more each."""
 
@@ -171,7 +174,8 @@ def _by_rows(function: Function, sizes: Sequence[int], steps: Sequence[int]) -> 
 def _by_elements(function: Function, sizes: Sequence[int]) -> Any | None:
     """Code for one at a time; None of too many."""
     kinds = {kind for kind in (*function.reads, function.store) if kind}
-    most = MOST_QUOTIENTS if _REFUSE_0 in function.steps else MOST
+    most = MOST_OF_SHORT if sizes[-1] < SHORT_ROWS else MOST
+    most = MOST_QUOTIENTS if _REFUSE_0 in function.steps else most
     if not kinds <= _KINDS or math.prod(sizes) > most:
         return None
     if not _PIECES.keys() >= {*function.steps} or "avx" not in processor_flags():
