@@ -60,6 +60,7 @@ TABLES = {
     "threads in one call": (code, "_TOGETHER"),
     "shares of rows": (shares, "_ROWS"),
     "shares of columns": (shares, "_COLUMNS"),
+    "shares of columns that are kept": (shares, "_KEPT_COLUMNS"),
     "logarithms of shares": (shares, "_LOGARITHMS"),
     "logarithms of shares of columns": (shares, "_COLUMN_LOGARITHMS"),
 }
@@ -162,7 +163,8 @@ def shares_of(x, axis):
     "shape",
     [
         *((1, 1, 1), (3, 5, 1), (2, 16, 1), (7, 65, 1), (3, 200, 1), (60, 300, 1)),
-        *((1, 1, 4), (2, 3, 16), (3, 5, 17), (2, 9, 47), (300, 4, 35)),
+        *((1, 1, 4), (2, 3, 16), (3, 5, 17), (2, 9, 47), (300, 4, 35), (3, 150, 67), (2, 192, 64)),
+        *((2, 20, 130), (1, 193, 130), (1, 768, 70), (1, 769, 70)),
     ],
 )
 def test_shares(side, threads, shape):

@@ -241,7 +241,7 @@ def test_rows(side, length, name):
 
 def test_what_is_too_much():
     copy = Function(("i32",), (), "i32")
-    row = ((small.MOST + 1,), (4,))
+    row = ((small.MOST + 1,), (8,))
     assert prepared(copy, [row, row]) is None
     nothing = ((0, 3), (12, 4))
     assert prepared(copy, [nothing, nothing]) is None

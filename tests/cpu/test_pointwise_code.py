@@ -9,8 +9,10 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from polydevice.ops.activation import Sigmoid, SoftPlus
 from polydevice_cpu.algorithms.by_machine.functions import Activation
 from polydevice_cpu.algorithms.by_machine.rows.pointwise import prepared
+from polydevice_cpu.implement import run
 from polydevice_cpu.onednn.engine import address_of
 from tests.cpu.loading import load
 from tests.cpu.machine_code import by_machine_code, with_avx512
@@ -23,7 +25,15 @@ def soft_plus(x: float) -> float:
     return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
 
 
-RIGHT = {"softplus": soft_plus, "softsign": lambda x: x / (1 + abs(x)), "erf": math.erf}
+def logistic(x: float) -> float:
+    small = math.exp(-abs(x))
+    return (small if x < 0 else 1) / (1 + small)
+
+
+RIGHT = {
+    "softplus": soft_plus, "softsign": lambda x: x / (1 + abs(x)), "erf": math.erf,
+    "logistic": logistic,
+}  # fmt: skip
 ONNX = {"softplus": "Softplus", "softsign": "Softsign", "erf": "Erf"}
 
 
@@ -53,8 +63,22 @@ def test_what_is_no_number_and_what_is_infinite(name):
             "softplus": [np.nan, np.inf, 0, math.log(2), math.log(2), 3.4e38, 0, math.log(2)],
             "softsign": [np.nan, np.nan, np.nan, 0.0, -0.0, 1, -1, 1e-45],
             "erf": [np.nan, 1, -1, 0.0, -0.0, 1, -1, 1e-45],
+            "logistic": [np.nan, 1, 0, 0.5, 0.5, 1, 0, 0.5],
         }[name]
     np.testing.assert_allclose(y, ends, rtol=3e-7, atol=3e-45)
+
+
+@pytest.mark.parametrize("shape", [(63,), (64,), (4, 5, 7), (0, 3), (8, 9, 10)])
+def test_arrays_of_any_order(shape):
+    """What the device computes node by node, of views as well."""
+    rng = np.random.default_rng(len(shape))
+    x = rng.normal(size=(*shape[:-1], 2 * shape[-1])).astype(np.float32)[..., ::-2] * 30
+    for name, op in (("logistic", Sigmoid()), ("softplus", SoftPlus())):
+        (y,) = run(op, [x])
+        assert y.dtype == np.float32
+        np.testing.assert_allclose(y, right_of(name, x), rtol=6e-7, atol=2e-38)
+        (turned,) = run(op, [x.T])
+        np.testing.assert_allclose(turned, right_of(name, x.T), rtol=6e-7, atol=2e-38)
 
 
 def test_threads_share_many_numbers():
@@ -89,7 +113,7 @@ def behind_a_convolution(kind, size):
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("size", [5, "n"])
-@pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.parametrize("name", ONNX)
 def test_in_the_order_in_which_pictures_lie(core, name, size, threads):
     content = behind_a_convolution(ONNX[name], size)
     session = onnxruntime.InferenceSession(content)

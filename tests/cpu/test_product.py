@@ -11,6 +11,8 @@ from polydevice_cpu.algorithms import product as module
 from polydevice_cpu.algorithms.product import product
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.onednn.openmp import threads
+from tests.cpu.loading import load
+from tests.cpu.models import build
 
 F = np.float32
 
@@ -73,3 +75,42 @@ def test_large_ones_take_the_threads_there_are(monkeypatch):
             resource.getrusage(who).ru_utime - then for who, then in zip(usages, before)
         )
     assert process < 1.5 * thread + 0.05
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("constant", ["", "a", "b"])
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        *(((5,), (5,)), ((1,), (1,)), ((5,), (5, 3)), ((5,), (4, 2, 5, 3)), ((64,), (64, 100))),
+        *(((3, 5), (5,)), ((1, 5), (5,)), ((4, 2, 3, 5), (5,)), ((700, 33), (33,))),
+        *(((17,), (3, 17, 20)), ((2, 1, 5), (5,))),
+    ],
+)
+def test_vectors(core, shapes, constant, turned, is_open):
+    """Whole or transposed matrices times vectors, of known sizes and of open ones."""
+    rng = np.random.default_rng(len(shapes[0]))
+    nodes, names, given = [], [], {}
+    for name, shape in zip("ab", shapes, strict=True):
+        given[name] = rng.normal(size=shape).astype(F)
+        names.append(name)
+        if turned and len(shape) > 1:
+            names[-1] = f"{name} turned"
+            order = [*range(len(shape) - 2), len(shape) - 1, len(shape) - 2]
+            nodes.append(("Transpose", [name], [names[-1]], {"perm": order}))
+    wanted = np.matmul(*(x.astype(np.float64) for x in given.values()))
+    if turned:
+        given = {name: x.swapaxes(-1, -2) if x.ndim > 1 else x for name, x in given.items()}
+    given = {name: np.ascontiguousarray(x) for name, x in given.items()}
+    nodes += [("MatMul", names, ["c"], {}), ("Neg", ["c"], ["y"], {})]
+    constants = {constant: given.pop(constant)} if constant else {}
+    sizes = {
+        name: [f"{name}{n}" for n in range(x.ndim)] if is_open else x.shape
+        for name, x in given.items()
+    }
+    request = load(core, build(nodes, sizes, ["y"], constants)).create_infer_request()
+    for _ in range(2):
+        found = request.infer(given)["y"]
+        assert found.shape == wanted.shape
+        np.testing.assert_allclose(found, -wanted, rtol=1e-4, atol=1e-5)

@@ -120,3 +120,37 @@ def test_regions_sampled_point_by_point_and_by_products(core, monkeypatch, few, 
     (want,) = onnxruntime.InferenceSession(content).run(None, feed)
     got = load(core, content).infer(feed)["y"]
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [9, "n"])
+@pytest.mark.parametrize("padding", [None, "reflect", "constant"])
+@pytest.mark.parametrize("channels", [3, 8, 24])
+def test_bytes_that_a_convolution_of_integers_reads(core, channels, padding, size):
+    """Enlarged with their channels side by side; ONNX Runtime judges."""
+    rng = np.random.default_rng(channels)
+    constants = {
+        "scales": np.float32([1, 1, 2, 3]), "s": np.float32(0.02), "z": np.uint8(120),
+        "ws": rng.uniform(0.01, 0.02, 5).astype(np.float32), "wz": np.zeros(5, np.int8),
+        "w": rng.integers(-128, 128, (5, channels, 3, 3)).astype(np.int8), "ys": np.float32(0.4),
+        "pads": np.array([0, 0, 1, 2, 0, 0, 3, 1]),
+    }  # fmt: skip
+    resized = {
+        "mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor",
+    }  # fmt: skip
+    nodes = [("Resize", ["x", "", "scales"], ["r"], resized)]
+    read = "r"
+    if padding is not None:
+        given = ["r", "pads", "z"] if padding == "constant" else ["r", "pads"]
+        nodes.append(("Pad", given, ["p"], {"mode": padding}))
+        read = "p"
+    parameters = [read, "s", "z", "w", "ws", "wz", "ys", "z"]
+    nodes.append(("QLinearConv", parameters, ["y"], {}))
+    model = models.build(nodes, {"x": [2, channels, size, 7]}, ["y"], constants, 13, np.uint8)
+    request = load(core, model).create_infer_request()
+    for rows in (9, 9) if size == 9 else (9, 4, 9):
+        x = rng.integers(0, 256, (2, channels, rows, 7)).astype(np.uint8)
+        (wanted,) = models.answer(model, {"x": x})
+        found = request.infer({"x": x})["y"]
+        assert found.dtype == np.uint8
+        assert np.abs(found.astype(int) - wanted).max() <= 1  # where both round halves their way
+        assert (found == wanted).mean() > 0.99

@@ -189,3 +189,16 @@ def test_indices_of_one_axis_outside_are_refused(bad):
         with pytest.raises(InferenceError, match=rf"index {bad} is outside \[-5, 5\)"):
             run(op, [x, *inputs])
         np.testing.assert_array_equal(x, before)
+
+
+@pytest.mark.parametrize("coordinates", [1, 2])
+@pytest.mark.parametrize("reduction", [Reduction.NONE, Reduction.SUM])
+def test_no_updates_leave_a_copy(reduction, coordinates):
+    x, index = values((3, 4, 5)), np.empty((0, coordinates), np.int64)
+    given = x.copy()
+    (y,) = run(
+        ScatterNDUpdate(reduction=reduction),
+        [x, index, np.empty((0, *x.shape[coordinates:]), np.float32)],
+    )
+    np.testing.assert_array_equal(y, given)
+    assert not np.may_share_memory(y, x)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
+from polydevice.ops.convolution import Convolution
 from polydevice.ops.interpolate import (
     CoordinateMode,
     Interpolate,
@@ -19,10 +20,13 @@ from polydevice.ops.interpolate import (
     ShapeCalculation,
 )
 from polydevice.ops.op import Op
+from polydevice.ops.pad import Pad
 from polydevice.ops.resampling import AxisTable
+from polydevice.rewrites.integers.integer_product import IntegerProduct
 from polydevice.rewrites.integers.quantised import NARROW
 from polydevice.symbolic_size import is_formula, is_symbolic
 from polydevice.symbolic_trace import current_trace
+from polydevice_cpu.algorithms.by_machine.code import has_avx512
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.lowering.resampling import resampled, taken
 from polydevice_cpu.onednn.attributes import Attributes
@@ -34,7 +38,7 @@ from polydevice_cpu.plan.step import PrimitiveStep
 from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
-    from polydevice.node import Node
+    from polydevice.node import Node, Port
     from polydevice_cpu.plan.building.builder import PlanBuilder
 
 
@@ -62,13 +66,55 @@ def lower_interpolate(builder: PlanBuilder, node: Node) -> bool:
     if any(c is None for c in constants) or 0 in before or 0 in after:
         return False
     known = [c for c in constants if c is not None]
-    output = _as_onednn(builder, node, before, after, known)
+    output = _for_integers(builder, node, before, known)
+    if output is None:
+        output = _as_onednn(builder, node, before, after, known)
     if output is None:
         output = _by_tables(builder, node, before, known)
     if output is None:
         return False
     builder.set(node.outputs[0], output)
     return True
+
+
+MANY_CHANNELS = 8
+"""Bytes from which on those of a pixel are copied at once."""
+
+
+def _for_integers(
+    builder: PlanBuilder, node: Node, before: tuple[int, ...], constants: list[Array]
+) -> Value | None:
+    """Take the nearest bytes where a convolution of integers reads them, channels side by side.
+
+    It reads them so, and a picture is smaller before it is enlarged: 24 channels from 28x28 to
+    56x56 take 25 us with bringing them there, and oneDNN 62 and 19 more behind it.
+    """
+    source = node.inputs[0]
+    is_picture = source.element_type in NARROW and len(before) == 4 and has_avx512()
+    if not is_picture or any(map(is_symbolic, before)) or any(map(is_formula, constants)):
+        return None
+    if before[1] < MANY_CHANNELS or not _is_convolved(builder, node.outputs[0]):
+        return None
+    tables = _tables(node.op, before, constants)
+    if not tables or any(
+        table.axis < 2 or table.weight is not None or table.outside is not None for table in tables
+    ):
+        return None
+    value = builder.value(source)
+    if not value.in_reach:
+        return None
+    layout = Descriptor.channels_last(before, DATA_TYPES[value.dtype])
+    return taken(builder, node, builder.in_layout(value, layout), tables)
+
+
+def _is_convolved(builder: PlanBuilder, port: Port) -> bool:
+    """Whether a convolution of integers alone reads a port, perhaps with a border around it."""
+    reader = builder.reader(port)
+    while reader is not None and isinstance(reader.op, Pad):
+        reader = builder.reader(reader.output)
+    if reader is None or not isinstance(reader.op, IntegerProduct):
+        return False
+    return isinstance(reader.op.product, Convolution)
 
 
 def _as_onednn(
@@ -126,15 +172,22 @@ def _rounds_to_even(op: Op) -> bool:
 
 
 def _in_bytes(builder: PlanBuilder, value: Value, kind: ElementType) -> Value:
-    """Emit what rounds f32, and cuts it to what a byte holds."""
+    """Emit what rounds f32, and cuts it to what a byte holds.
+
+    Where there are no gaps all is one row: of three or four axes oneDNN takes code that is there
+    for recurrent layers, and 15 ns for each element.
+    """
     assert value.strides is not None
-    data_type = DATA_TYPES[kind.dtype]
-    target = Descriptor.strided(value.shape, value.strides, data_type)
+    shape, strides = value.shape, value.strides
+    if value.has_no_gaps:
+        value = value.view((value.elements,), (1,))
+    assert value.strides is not None
+    target = Descriptor.strided(value.shape, value.strides, DATA_TYPES[kind.dtype])
     made = reorder(value.descriptor, target, Attributes())
     assert made is not None, f"oneDNN cannot reorder {value} to {target}"
     output = builder.new(target)
     builder.emit(PrimitiveStep("", "Reorder", made, {Arg.SRC: value, Arg.DST: output}, (Arg.DST,)))
-    return output
+    return output.view(shape, strides)
 
 
 def _resized(

@@ -41,8 +41,10 @@ def lower_matmul(builder: PlanBuilder, node: Node) -> bool:
     assert a.shape is not None
     assert b.shape is not None
     assert target.shape is not None
-    if min(len(a.shape), len(b.shape)) < 2 or 0 in (*a.shape, *b.shape):
-        return False  # vectors and empty products are NumPy's
+    if 0 in (*a.shape, *b.shape):
+        return False  # empty products are NumPy's
+    if min(len(a.shape), len(b.shape)) < 2:
+        return _of_vector(builder, node)
     shape = target.shape.static
     rank = len(shape)
     left = matrix(builder, builder.value(a), rank, transpose=op.transpose_a)
@@ -63,6 +65,41 @@ def lower_matmul(builder: PlanBuilder, node: Node) -> bool:
             return False
         right, wanted = Flow(value, Query.WEIGHTS), value.descriptor
     return _hold(builder, node, left, right, wanted, shape)
+
+
+def _of_vector(builder: PlanBuilder, node: Node) -> bool:
+    """Multiply with a vector as with a matrix of one row or one column.
+
+    Rows times a vector are one product, however many matrices they make up.
+    """
+    op = node.operation(MatMul)
+    a, b = (builder.value(port) for port in node.inputs)
+    if not (a.in_reach and b.in_reach):
+        return False
+    is_row, is_column = len(a.shape) == 1, len(b.shape) == 1
+    rank = max(len(a.shape), len(b.shape), 2)
+    transposed = op.transpose_a and not is_row, op.transpose_b and not is_column
+    left = matrix(builder, a, rank, transpose=transposed[0])
+    if is_column:
+        terms = b.elements
+        right = builder.dense(b).view((terms, 1), (1, 1))
+        if not is_row:
+            left = builder.dense(left)
+        left = left.view((left.elements // terms, terms), (terms, 1))
+    else:
+        right = matrix(builder, b, rank, transpose=transposed[1])
+    sizes = (*right.shape[:-2], left.shape[-2], right.shape[-1])
+    result = Descriptor.dense(sizes)
+    made = matmul(left.descriptor, right.descriptor, None, result, Attributes())
+    if made is None or made.is_reference:
+        return False
+    output, (target,) = builder.new(made.dst), node.outputs
+    arguments: dict[int, Value] = {Arg.SRC: left, Arg.WEIGHTS: right, Arg.DST: output}
+    builder.emit(PrimitiveStep(node.name, node.type, made, arguments, (Arg.DST,)))
+    assert target.shape is not None
+    shape = target.shape.static
+    builder.set(target, output.view(shape, row_major(shape)))
+    return True
 
 
 def _hold(

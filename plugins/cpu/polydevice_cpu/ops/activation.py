@@ -27,9 +27,13 @@ from polydevice.ops.activation import (
     slope_shape,
 )
 from polydevice.shape import Shape
+from polydevice_cpu.algorithms.by_machine.functions import Activation
+from polydevice_cpu.algorithms.by_machine.rows.pointwise import computed
 from polydevice_cpu.algorithms.precision import is_float, narrow, through_float, widen
 from polydevice_cpu.algorithms.special_functions import erf
 from polydevice_cpu.implement import implements
+
+_LOGISTIC, _SOFT_PLUS = Activation("logistic", 0, 0), Activation("softplus", 0, 0)
 
 
 @implements(Relu)
@@ -40,12 +44,18 @@ def relu(_op: Relu, x: Array) -> Array:
 
 def logistic(x: Array) -> Array:
     """1 / (1 + exp(-x)); exp never overflows, so that small results keep their precision."""
+    made = computed(_LOGISTIC, x)
+    if made is not None:
+        return made
     decay = np.exp(-np.abs(x))
     return np.asarray(np.where(x >= 0, 1, decay) / (1 + decay))
 
 
 def _softplus(x: Array) -> Array:
     """log(1 + exp(x)) as max(x, 0) + log(1 + exp(-|x|)), which cannot overflow."""
+    made = computed(_SOFT_PLUS, x)
+    if made is not None:
+        return made
     return np.asarray(np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))))
 
 

@@ -143,10 +143,12 @@ def _put_rows(y: Array, index: Array, updates: Array, reduction: Reduction) -> N
 @implements(ScatterNDUpdate)
 def scatter_nd_update(op: ScatterNDUpdate, x: Array, indices: Array, updates: Array) -> Array:
     """Index with one array per coordinate."""
+    count = indices.shape[-1]
+    if count and not indices.size and updates.shape == indices.shape[:-1] + x.shape[count:]:
+        return x.copy()  # which would be tried in all ways below: 10 us
     made = with_rows(x, indices, updates, op.reduction)
     if made is not None:
         return made
-    count = indices.shape[-1]
     if count == 1 and op.reduction is Reduction.NONE and updates.size:
         copied = _put_plainly(x, indices[..., 0], updates)
         if copied is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from polydevice.dtype import Array
@@ -11,6 +13,8 @@ from polydevice_cpu.implement import implements
 
 FAR = 1 << 31
 """Steps from here on reach no second element, whatever NumPy makes of them."""
+
+Numbers = tuple[int, ...]
 
 
 @implements(StridedSlice)
@@ -43,8 +47,10 @@ def slice_(
         if -x.ndim <= at < x.ndim:  # a tenth of the time
             places = (*(slice(None),) * (at % x.ndim), slice(start.item(), stop.item()))
             return np.asarray(x[places])
-    place = _plain(x.shape, start, stop, step, axes)
-    return np.asarray(x[_index(x, start, stop, step, axes) if place is None else place])
+    given = [each for each in (start, stop, step, axes) if each is not None]
+    if any(each.dtype.kind not in "iu" for each in given):  # some numbers are not known
+        return np.asarray(x[_index(x, start, stop, step, axes)])
+    return np.asarray(x[_places(x.shape, *(tuple(_ints(each)) for each in given))])
 
 
 @implements(SliceScatter)
@@ -68,17 +74,30 @@ def slice_scatter(
     return y
 
 
+@lru_cache(maxsize=256)
+def _places(
+    shape: tuple[int, ...],
+    start: Numbers,
+    stop: Numbers,
+    step: Numbers,
+    axes: Numbers | None = None,
+) -> tuple[slice, ...]:
+    """What `_index` finds of numbers, which takes 15 us for three axes."""
+    plain = None if axes is None else _plain(shape, start, stop, step, axes)
+    if plain is not None:
+        return plain
+    items = slice_index(len(shape), start, stop, step, axes)
+    return tuple(resolved(item, size) for item, size in zip(items, shape, strict=True))
+
+
 def _plain(
-    shape: tuple[int, ...], start: Array, stop: Array, step: Array, axes: Array | None
+    shape: tuple[int, ...], start: Numbers, stop: Numbers, step: Numbers, axes: Numbers
 ) -> tuple[slice, ...] | None:
-    """What NumPy understands as it is, of numbers alone; a fifth of the time of `_index`."""
-    if axes is None or {axes.dtype.kind, start.dtype.kind, stop.dtype.kind} != {"i"}:
-        return None
-    limits = list(map(_ints, (axes, start, stop, step)))
-    if len({*limits[0]}) < len(limits[0]) or any(len(each) != len(limits[0]) for each in limits):
+    """What NumPy understands as it is; a fifth of the time."""
+    if len({*axes}) < len(axes) or any(len(each) != len(axes) for each in (start, stop, step)):
         return None
     items, rank = [slice(None)] * len(shape), len(shape)
-    for at, first, last, by in zip(*limits, strict=True):
+    for at, first, last, by in zip(axes, start, stop, step, strict=True):
         if not 0 <= at < rank or not (0 < by < FAR or (-FAR < by < 0 and first >= -shape[at])):
             return None
         items[at] = slice(first, last, by)

@@ -70,6 +70,7 @@ class Functions(Instructions):
             "hardsigmoid": self._hard_sigmoid, "elu": self._elu, "softsign": self._soft_sign,
             "softplus": self._soft_plus, "erf": self._erf, "exp": self._exp,
             "square": self._square, "abs": self._abs, "sqrt": self._sqrt, "round": self._round,
+            "logistic": self._logistic,
         }  # fmt: skip
         functions[activation.name](x, activation.alpha, activation.beta)
 
@@ -165,6 +166,20 @@ class Functions(Instructions):
         self.with_constant(ADD, result, result, 1)
         self.fill(TEMPORARY[0], 1)
         self.of_vectors(DIVIDE, x, TEMPORARY[0], result)
+
+    def _logistic(self, x: int, _: float, __: float) -> None:
+        """As a sigmoid, and precise where that is small: exp(-|x|) or 1, by 1 + exp(-|x|)."""
+        given, share, zero = TEMPORARY[3], TEMPORARY[2], TEMPORARY[0]
+        self.of_vectors(LOAD, given, 0, x)
+        self.with_bits(OR, x, x, _SIGN)
+        self.bound(x, _NOTHING, None)
+        result = self._exponential(x)
+        self.with_constant(ADD, x, result, 1)
+        self.fill(share, 1)
+        self.clear(zero)
+        self._compared(given, zero, BELOW)
+        self.replace(share, result, _MASK)
+        self.of_vectors(DIVIDE, x, share, x)
 
     def _tanh(self, x: int, _: float, __: float) -> None:
         """-e / (2 + e), e = exp(-2 |x|) - 1, and the sign of x."""

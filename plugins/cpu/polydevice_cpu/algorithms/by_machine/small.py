@@ -10,19 +10,26 @@ import math
 import struct
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from polydevice.processor.machine_code import function_of, processor_flags
 from polydevice_cpu.algorithms.by_machine.code import Told, has_avx512
+from polydevice_cpu.algorithms.by_machine.rows.lanes import AXES, SIZES, code_of, lanes_of
 
 MOST = 512
 """Elements of a result; for more, NumPy takes less."""
 
-MOST_OF_ROWS, SHORT_ROWS = 1 << 16, 6
-"""The same of rows of f32 that are computed 16 at a time; so many elements each has at least."""
+MOST_OF_SHORT = 4096
+"""The same where rows are short, of which each takes NumPy 10 ns."""
 
-AXES = 4
-"""Axes that are left where those that lie one behind the other are one."""
+MOST_QUOTIENTS = 1 << 14
+"""The same of quotients of i64, which take NumPy 8 ns and more each."""
+
+MOST_PLAIN = 1 << 16
+"""The same of what is only copied, or of bytes alone, where many are computed at a time."""
+
+SHORT_ROWS = 6
+"""So many elements rows have at least to be computed many at a time."""
 
 _PIECES = {
     "A f32": "c4c17a1000",  # vmovss xmm0, [r8]
@@ -93,30 +100,12 @@ _PIECES = {
     "none refused": "31f6",  # xor esi, esi
     "end": "31c0415d415c5d5bc3",  # xor eax, eax; pop r13; pop r12; pop rbp; pop rbx; ret
     "end refused": "89f0415d415c5d5bc3",  # mov eax, esi; pop r13; pop r12; pop rbp; pop rbx; ret
-    "A row": "62d17cc91000",  # vmovups zmm0{k1}{z}, [r8]
-    "B row": "62d17cc91009",  # vmovups zmm1{k1}{z}, [r9]
-    "A one": "62d27d481800",  # vbroadcastss zmm0, [r8]
-    "B one": "62d27d481809",  # vbroadcastss zmm1, [r9]
-    "store row": "62d17c491103",  # vmovups [r11]{k1}, zmm0
-    "row add": "62f17c4858c1",  # vaddps zmm0, zmm0, zmm1
-    "row subtract": "62f17c485cc1",  # vsubps zmm0, zmm0, zmm1
-    "row multiply": "62f17c4859c1",  # vmulps zmm0, zmm0, zmm1
-    "row divide": "62f17c485ec1",  # vdivps zmm0, zmm0, zmm1
-    "line of A": "4983c040",  # add r8, 64
-    "line of B": "4983c140",  # add r9, 64
-    "line of result": "4983c340",  # add r11, 64
-    "rest of A": "4f8d04a8",  # lea r8, [r8+r13*4]
-    "rest of B": "4f8d0ca9",  # lea r9, [r9+r13*4]
-    "rest of result": "4f8d1cab",  # lea r11, [r11+r13*4]
-    "all": "b8ffff0000c5f892c8",  # mov eax, 0xffff; kmovw k1, eax
-    "some": "b8ffff0000c4e210f5c0c5f892c8",  # mov eax, 0xffff; bzhi eax, eax, r13d; kmovw k1, eax
-    "upper": "c5f877",  # vzeroupper
 }
 """What a function is made of: a, b and c are read from r8, r9 and r10 to rax, rcx and rdx (or
 xmm0 and xmm1), and the result is put to r11. Steps on the way lie behind rdi, counters in rbx, rbp,
-r12 and r13. Of rows, 16 elements at a time are read to zmm0 and zmm1, with AVX-512; k1 has those
-that are there."""
+r12 and r13."""
 
+_KINDS = {"f32", "i64", "i32", "byte"}
 _POINTERS, _COUNTERS = (8, 9, 10, 11), ((3, False), (5, False), (12, True), (13, True))
 _ADD, _LOAD = 0x03, 0x8B
 
@@ -132,7 +121,7 @@ class Function(NamedTuple):
     """What is computed of elements.
 
     Attributes:
-        reads: kinds of operands: `f32`, `i64`, `i32` or `byte`; nothing of one that is not read.
+        reads: kinds of operands, see `SIZES`; nothing of one that is not read.
         steps: names of pieces, in order.
         store: kind of the result.
     """
@@ -153,16 +142,9 @@ def prepared(function: Function, forms: Sequence[Form]) -> Told | None:
         None where there are too many elements or axes, and where the system has no such code.
     """
     sizes, steps = loops(forms)
-    count = math.prod(sizes)
-    if not 0 < count <= MOST_OF_ROWS or len(sizes) > AXES:
+    if math.prod(sizes) <= 0 or len(sizes) > AXES:
         return None
-    rows = _rows(function, [each[-1] for each in steps])
-    if rows is not None and sizes[-1] >= SHORT_ROWS:
-        code = function_of(_code_of_rows(rows))
-    elif count <= MOST and "avx" in processor_flags():
-        code = function_of(_code(function))
-    else:
-        return None
+    code = _by_rows(function, sizes, [each[-1] for each in steps]) or _by_elements(function, sizes)
     if code is None:
         return None
     sizes = [1] * (AXES - len(sizes)) + sizes
@@ -173,6 +155,32 @@ def prepared(function: Function, forms: Sequence[Form]) -> Told | None:
             walked = each[axis + 1] * sizes[axis + 1] if axis + 1 < AXES else 0
             numbers.append(each[axis] - walked)
     return code, tuple(numbers)
+
+
+def _by_rows(function: Function, sizes: Sequence[int], steps: Sequence[int]) -> Any | None:
+    """Code for many at a time; None where they do not follow each other, and of short rows."""
+    lanes = lanes_of(*function) if has_avx512() else 0
+    count, kinds = math.prod(sizes), (*function.reads, function.store)
+    if not lanes or sizes[-1] < SHORT_ROWS:
+        return None
+    if not (function.steps and max(SIZES[kind] for kind in kinds) > 1) and count > MOST_PLAIN:
+        return None
+    *operands, own = zip(steps, (SIZES[kind] for kind in kinds), strict=True)
+    if own[0] != own[1] or any(step not in (0, size) for step, size in operands):
+        return None
+    return function_of(code_of(*function, tuple(step == size for step, size in operands)))
+
+
+def _by_elements(function: Function, sizes: Sequence[int]) -> Any | None:
+    """Code for one at a time; None of too many."""
+    kinds = {kind for kind in (*function.reads, function.store) if kind}
+    most = MOST_OF_SHORT if sizes[-1] < SHORT_ROWS else MOST
+    most = MOST_QUOTIENTS if _REFUSE_0 in function.steps else most
+    if not kinds <= _KINDS or math.prod(sizes) > most:
+        return None
+    if not _PIECES.keys() >= {*function.steps} or "avx" not in processor_flags():
+        return None
+    return function_of(_code(function))
 
 
 def summed(kind: str, x: Form, result: Form, axes: Sequence[int]) -> list[Told] | None:
@@ -226,48 +234,6 @@ def loops(forms: Sequence[Form]) -> tuple[list[int], list[list[int]]]:
     return (sizes, kept) if sizes else ([1], [[0] for _ in forms])
 
 
-class _Rows(NamedTuple):
-    """A function of rows of f32.
-
-    Attributes:
-        reads: of each operand, whether it is a row; else it is one number for a row.
-        step: name of the piece.
-    """
-
-    reads: tuple[bool, ...]
-    step: str
-
-
-def _rows(function: Function, steps: Sequence[int]) -> _Rows | None:
-    """The same by rows; None for other functions, and where elements do not follow each other."""
-    name = function.steps[0].replace("f32", "row") if len(function.steps) == 1 else ""
-    is_plain = steps[-1] == 4 and all(step in (0, 4) for step in steps)
-    if not name.startswith("row ") or not is_plain or not has_avx512():
-        return None
-    return _Rows(tuple(step == 4 for step in steps[:-1]), name)
-
-
-@lru_cache(maxsize=64)
-def _code_of_rows(rows: _Rows) -> bytes:
-    """Three loops around one of rows."""
-
-    def pieces(*names: str) -> bytes:
-        return b"".join(bytes.fromhex(_PIECES[name]) for name in names)
-
-    operands = list(zip("AB", rows.reads, strict=True))
-    reads = [f"{name} {'row' if is_row else 'one'}" for name, is_row in operands]
-    moved = [name for name, is_row in operands if is_row] + ["result"]
-    body = pieces(*reads, rows.step, "store row")
-    line = pieces("all") + body + pieces(*(f"line of {name}" for name in moved))
-    rest = pieces("some") + body + pieces(*(f"rest of {name}" for name in moved))
-    again = -(len(line) + 4 + 6 + 5)
-    inner = b"\x49\x83\xed\x10\x0f\x82" + struct.pack("<i", len(line) + 5)  # sub r13, 16; jb rest
-    inner += line + b"\xe9" + struct.pack("<i", again)  # jmp to the beginning
-    inner += b"\x49\x83\xc5\x10\x0f\x84" + struct.pack("<i", len(rest))  # add r13, 16; je behind
-    inner += rest
-    return _looped(_POINTERS[:2] + _POINTERS[-1:], inner, by_rows=True)
-
-
 @lru_cache(maxsize=256)
 def _code(function: Function) -> bytes:
     """Four loops around the function of one element."""
@@ -283,10 +249,8 @@ def _code(function: Function) -> bytes:
     return _looped(pointers, code, may_refuse=may_refuse)
 
 
-def _looped(
-    pointers: Sequence[int], body: bytes, *, by_rows: bool = False, may_refuse: bool = False
-) -> bytes:
-    """Loops around what computes an element, or a row of them."""
+def _looped(pointers: Sequence[int], body: bytes, *, may_refuse: bool) -> bytes:
+    """Loops around what computes an element."""
     code = bytearray(bytes.fromhex(_PIECES["begin"]))
     code += bytes.fromhex(_PIECES["none refused"]) if may_refuse else b""
     for place, register in enumerate(pointers):
@@ -299,16 +263,12 @@ def _looped(
     number = len(pointers) + AXES
     for axis in reversed(range(AXES)):
         register, is_high = _COUNTERS[axis]
-        if by_rows and axis == AXES - 1:
-            number += len(pointers)
-            continue
         for pointer in pointers:
             code += _with_number(_ADD, pointer, number)
             number += 1
         # dec the counter; jnz start
         code += bytes((0x49 if is_high else 0x48, 0xFF, 0xC8 | register & 7, 0x0F, 0x85))
         code += struct.pack("<i", starts[axis] - len(code) - 4)
-    code += bytes.fromhex(_PIECES["upper"]) if by_rows else b""
     return bytes(code + bytes.fromhex(_PIECES["end refused" if may_refuse else "end"]))
 
 

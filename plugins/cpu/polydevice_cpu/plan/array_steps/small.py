@@ -27,10 +27,15 @@ _KINDS: dict[np.dtype[Any], str] = {
     np.dtype(np.float32): "f32",
     np.dtype(np.int64): "i64",
     np.dtype(np.int32): "i32",
+    np.dtype(np.int16): "i16",
+    np.dtype(np.int8): "i8",
+    np.dtype(np.uint64): "u64",
+    np.dtype(np.uint32): "u32",
+    np.dtype(np.uint16): "u16",
     np.dtype(np.uint8): "byte",
     np.dtype(np.bool_): "byte",
 }
-_AS_BITS = {8: "i64", 4: "i32", 1: "byte"}
+_AS_BITS = {8: "i64", 4: "i32", 2: "i16", 1: "byte"}
 
 _ARITHMETIC: dict[type[Op], str] = {
     arithmetic.Add: "add",
@@ -65,6 +70,15 @@ _BITWISE: dict[type[Op], str] = {
     bitwise.BitwiseAnd: "and",
     bitwise.BitwiseOr: "or",
     bitwise.BitwiseXor: "xor",
+}
+_SHIFTS: dict[type[Op], str] = {
+    bitwise.BitwiseLeftShift: "shift left",
+    bitwise.BitwiseRightShift: "shift right",
+}
+_OF_ONE_INTEGER: dict[type[Op], str] = {
+    math.Abs: "abs",
+    math.Negative: "negative",
+    math.Sign: "sign",
 }
 _TESTS: dict[type[Op], str] = {
     math.IsNaN: "f32 is NaN",
@@ -124,7 +138,7 @@ def _function(op: Op, kinds: Sequence[np.dtype[Any]] | None) -> Function | None:
         return None
     if kinds is None:
         tables = [_OF_INTEGERS, _OF_FLOATS, _COMPARISONS, _OF_BITS]
-        tables += _QUOTIENTS, _BITWISE, _TESTS
+        tables += _QUOTIENTS, _BITWISE, _TESTS, _SHIFTS, _OF_ONE_INTEGER
         is_known = any(type(op) in each for each in tables)
         unary = logical.LogicalNot, bitwise.BitwiseNot
         is_known = is_known or isinstance(op, (Select, Convert, *unary))
@@ -147,9 +161,12 @@ def _function(op: Op, kinds: Sequence[np.dtype[Any]] | None) -> Function | None:
         return Function((*reads,), ("not" if is_boolean else "invert",), store) if may else None
     if type(op) in _TESTS:
         return _test(op, reads)
+    if type(op) in _OF_ONE_INTEGER:
+        step = _OF_ONE_INTEGER[type(op)]
+        return None if kinds[0].kind not in "iu" else Function((*reads,), (step,), store)
     if reads[0] != reads[1] or kinds[0] != kinds[1]:
         return None
-    steps = _steps(op, reads[0], is_boolean=kinds[0] == np.bool_)
+    steps = _steps(op, reads[0], kinds[0].kind)
     return None if steps is None else Function(tuple(reads), steps, store)
 
 
@@ -160,14 +177,18 @@ def _test(op: Op, reads: Sequence[str]) -> Function | None:
     return Function(("f32",), (_TESTS[type(op)],), "byte") if reads == ["f32"] else None
 
 
-def _steps(op: Op, read: str, *, is_boolean: bool) -> tuple[str, ...] | None:
-    """What is computed of two elements of one type; None without code."""
-    kind = type(op)
+def _steps(op: Op, read: str, what: str) -> tuple[str, ...] | None:
+    """What is computed of two elements of one type, and NumPy's kind of it; None without code."""
+    kind, is_boolean = type(op), what == "b"
     if kind in _OF_BITS:
         return (_OF_BITS[kind],) if is_boolean else None
     table = _COMPARISONS if kind in _COMPARISONS else None
     if kind in _BITWISE:
         return (_BITWISE[kind],)
+    if kind in _SHIFTS and what in "iu":
+        return (
+            ("shift down",) if _SHIFTS[kind] == "shift right" and what == "i" else (_SHIFTS[kind],)
+        )
     if read == "f32":
         step = (table or _OF_FLOATS).get(kind)
         return None if step is None else (f"f32 {step}",)
@@ -183,12 +204,15 @@ def _steps(op: Op, read: str, *, is_boolean: bool) -> tuple[str, ...] | None:
 def _converting(read: str, target: np.dtype[Any]) -> tuple[str, ...] | None:
     """How elements become others.
 
-    Not floats other integers than i64: what lies beyond these NumPy makes something else of.
+    Not floats unsigned integers of 4 and 8 bytes: what lies beyond NumPy makes something else of.
+    Narrow ones are made of i32.
     """
     if target == np.bool_:
         return ("f32 is not 0",) if read == "f32" else ("is not 0",)
+    if read == "f32" and target.itemsize < 4:
+        return ("f32 to i32",)
     if read == "f32":
-        return {"f32": (), "i64": ("from f32",)}.get(_KINDS[target])
+        return {"f32": (), "i64": ("from f32",), "i32": ("f32 to i32",)}.get(_KINDS[target])
     return ("to f32",) if _KINDS[target] == "f32" else ()
 
 

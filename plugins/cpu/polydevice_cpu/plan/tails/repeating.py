@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from polydevice.dtype import Array
 from polydevice.node import Node
+from polydevice.ops.gather import GatherElements, GatherND
+from polydevice.ops.scatter import ScatterElementsUpdate, ScatterNDUpdate
 from polydevice_cpu.plan.step import Compute, TailStep
 
 if TYPE_CHECKING:
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 FEWEST = 6
 """Nodes that are worth it: one by one they take 2 to 3 µs each, a plan 6 and next to nothing for
 each."""
+
+_SLOW = (GatherElements, GatherND, ScatterElementsUpdate, ScatterNDUpdate)
+"""Operations that take NumPy twice as long as others, and count as two."""
 
 OFTEN = 4
 """How often sizes come before they have a plan, which takes as long as some hundred nodes."""
@@ -29,7 +34,8 @@ KEPT = 256
 
 def may_repeat(nodes: Sequence[Node]) -> bool:
     """Whether a part may be planned, and it is worth it."""
-    return len(nodes) >= FEWEST and not any(
+    count = sum(2 if isinstance(node.op, _SLOW) else 1 for node in nodes)
+    return count >= FEWEST and not any(
         node.op.has_bodies
         or node.op.is_stateful
         or node.op.has_side_effect

@@ -38,7 +38,8 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
     RSP,
     STORE,
 )
-from polydevice_cpu.algorithms.by_machine.small import AXES, Form, loops
+from polydevice_cpu.algorithms.by_machine.rows.lanes import AXES
+from polydevice_cpu.algorithms.by_machine.small import Form, loops
 from polydevice_cpu.algorithms.by_machine.windows.tiles import OF_POWERS, Link, append_function
 
 MOST = 1 << 22

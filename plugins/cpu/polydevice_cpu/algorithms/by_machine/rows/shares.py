@@ -26,6 +26,9 @@ LANES = 16
 SHARED = 1 << 13
 """From so many elements on threads share the work, which takes one 3 us."""
 
+KEPT = 768
+"""Elements of a column up to which blocks of columns are kept on the stack: 48 KiB."""
+
 TAKEN = 4
 """Number of what is taken, among the numbers of 8 bytes that code is told."""
 
@@ -219,6 +222,71 @@ _COLUMNS = bytes.fromhex(
     + "5bc5f87731c0c3"  # ended: pop rbx; vzeroupper; xor eax, eax; ret
 )  # fmt: skip
 
+# The same of columns that are kept on the stack, where rbx points to, one block or four side by
+# side: of thousands of columns, what is read again would have left the caches. r12: bytes between
+# two elements there; rsi: the block that is computed; r13: where the last one ends.
+_KEPT_COLUMNS = bytes.fromhex(
+    _LOADED
+    + "62627d48185f1a5355"  # vbroadcastss zmm27, [rdi+104]; push rbx; push rbp
+    "415441554889e5"  # push r12; push r13; mov rbp, rsp
+    "4881ec00c000004883e4c0"  # sub rsp, 49152; and rsp, -64
+    "488b47184889c2"  # claim: mov rax, [rdi+24]; mov rdx, rax
+    "f0480fc147204c8b5f104c39d8"  # lock xadd [rdi+32], rax; mov r11, [rdi+16]; cmp rax, r11
+    "0f83370200004801c24c39da490f47d3"  # jae end; add rdx, rax; cmp rdx, r11; cmova rdx, r11
+    "4829c24989d34989c2"  # sub rdx, rax; mov r11, rdx; mov r10, rax
+    "4c89d031d248f77738"  # item: mov rax, r10; xor edx, edx; div qword ptr [rdi+56]
+    "488b4f304989c8480fafc1"  # mov rcx, [rdi+48]; mov r8, rcx; imul rax, rcx
+    "480faf472848c1e2044929d0"  # imul rax, [rdi+40]; shl rdx, 4; sub r8, rdx
+    "4801d041bc400000004d39e0"  # add rax, rdx; mov r12d, 64; cmp r8, r12
+    "72164983fb04"  # jb one; cmp r11, 4
+    "721048817f28c0000000"  # jb one; cmp qword ptr [rdi+40], 192
+    "770641bc00010000"  # ja one; mov r12d, 256
+    "48c7c6ffffffffba01000000"  # one: mov rsi, -1; mov edx, 1
+    "4c87c148d3e248ffca4883f910"  # xchg rcx, r8; shl rdx, cl; dec rdx; cmp rcx, 16
+    "480f47d6c5f892ca4c89c148c1e102"  # cmova rdx, rsi; kmovw k1, edx; mov rcx, r8; shl rcx, 2
+    "4c8b074c8b4f084d8d0480"  # mov r8, [rdi]; mov r9, [rdi+8]; lea r8, [r8+rax*4]
+    "4d8d0c81488b57284889e3"  # lea r9, [r9+rax*4]; mov rdx, [rdi+40]; mov rbx, rsp
+    "4983fc407443"  # cmp r12, 64; je takeone
+    "62d17c48102062d17c48106801"  # take: vmovups zmm4, [r8]; vmovups zmm5, [r8+64]
+    "62d17c4810700262d17c48107803"  # vmovups zmm6, [r8+128]; vmovups zmm7, [r8+192]
+    "62f17c48292362f17c48296b01"  # vmovaps [rbx], zmm4; vmovaps [rbx+64], zmm5
+    "62f17c4829730262f17c48297b03"  # vmovaps [rbx+128], zmm6; vmovaps [rbx+192], zmm7
+    "4901c84c01e348ffca75bfeb17"  # add r8, rcx; add rbx, r12; dec rdx; jne take; jmp taken
+    "62d17cc9102062f17c482923"  # takeone: vmovups zmm4{k1}{z}, [r8]; vmovaps [rbx], zmm4
+    "4901c84c01e348ffca75e9"  # add r8, rcx; add rbx, r12; dec rdx; jne takeone
+    "4889e64e8d2c24"  # taken: mov rsi, rsp; lea r13, [rsp+r12]
+    "62917c4828c3488b57284889f3"  # column: vmovaps zmm0, zmm27; mov rdx, [rdi+40]; mov rbx, rsi
+    "62f17c485f034c01e3"  # most: vmaxps zmm0, zmm0, [rbx]; add rbx, r12
+    "48ffca75f2"  # dec rdx; jne most
+    "62f16d48efd2488b57284889f3"  # vpxord zmm2, zmm2, zmm2; mov rdx, [rdi+40]; mov rbx, rsi
+    "62f17c48282362f15c485ce0"  # terms: vmovaps zmm4, [rbx]; vsubps zmm4, zmm4, zmm0
+    "62b15c48c2d10562b17c4828eb"  # vcmpps k2, zmm4, zmm17, 5; vmovaps zmm5, zmm19
+    "62b25d48b8ea62b154485ceb"  # vfmadd231ps zmm5, zmm4, zmm18; vsubps zmm5, zmm5, zmm19
+    "62b25548bce462b17c4828f5"  # vfnmadd231ps zmm4, zmm5, zmm20; vmovaps zmm6, zmm21
+    "62b25d48a8f662b25d48a8f7"  # vfmadd213ps zmm6, zmm4, zmm22; vfmadd213ps zmm6, zmm4, zmm23
+    "62925d48a8f062925d48a8f1"  # vfmadd213ps zmm6, zmm4, zmm24; vfmadd213ps zmm6, zmm4, zmm25
+    "62925d48a8f2"  # vfmadd213ps zmm6, zmm4, zmm26
+    "62f24dca2cf562f16c4858d6"  # vscalefps zmm6{k2}{z}, zmm6, zmm5; vaddps zmm2, zmm2, zmm6
+    "62f17c4829334c01e348ffca7597"  # vmovaps [rbx], zmm6; add rbx, r12; dec rdx; jne terms
+    "62f12c405ed2488b57284889f3"  # vdivps zmm2, zmm26, zmm2; mov rdx, [rdi+40]; mov rbx, rsi
+    "62f16c48592362f17c482923"  # share: vmulps zmm4, zmm2, [rbx]; vmovaps [rbx], zmm4
+    "4c01e348ffca75ec"  # add rbx, r12; dec rdx; jne share
+    "4883c6404c39ee0f8541ffffff"  # add rsi, 64; cmp rsi, r13; jne column
+    "488b57284889e34983fc407443"  # mov rdx, [rdi+40]; mov rbx, rsp; cmp r12, 64; je giveone
+    "62f17c48282362f17c48286b01"  # give: vmovaps zmm4, [rbx]; vmovaps zmm5, [rbx+64]
+    "62f17c4828730262f17c48287b03"  # vmovaps zmm6, [rbx+128]; vmovaps zmm7, [rbx+192]
+    "62d17c48112162d17c48116901"  # vmovups [r9], zmm4; vmovups [r9+64], zmm5
+    "62d17c4811710262d17c48117903"  # vmovups [r9+128], zmm6; vmovups [r9+192], zmm7
+    "4901c94c01e348ffca75bfeb17"  # add r9, rcx; add rbx, r12; dec rdx; jne give; jmp given
+    "62f17c48282362d17c491121"  # giveone: vmovaps zmm4, [rbx]; vmovups [r9]{k1}, zmm4
+    "4901c94c01e348ffca75e9"  # add r9, rcx; add rbx, r12; dec rdx; jne giveone
+    "49c1ec064d01e24d29e3"  # given: shr r12, 6; add r10, r12; sub r11, r12
+    "0f85e1fdffffe9affdffff"  # jne item; jmp claim
+    + _END
+    + "4889ec415d415c5d5b"  # ended: mov rsp, rbp; pop r13; pop r12; pop rbp; pop rbx
+    "c5f87731c0c3"  # vzeroupper; xor eax, eax; ret
+)  # fmt: skip
+
 
 # The same of columns, which are read once more, less the logarithm of their sum as of rows.
 _COLUMN_LOGARITHMS = bytes.fromhex(
@@ -320,7 +388,9 @@ def _prepared(shape: tuple[int, ...], threads: int, *, logarithm: bool) -> tuple
     numbers = told(_ARGUMENTS, 0, 0, items, each, 0, length, behind, blocks, *_NUMBERS)
     if behind == 1:
         return function_of(_LOGARITHMS if logarithm else _ROWS), numbers
-    return function_of(_COLUMN_LOGARITHMS if logarithm else _COLUMNS), numbers
+    if logarithm:
+        return function_of(_COLUMN_LOGARITHMS), numbers
+    return function_of(_KEPT_COLUMNS if length <= KEPT else _COLUMNS), numbers
 
 
 def placed(told: bytes | tuple[int, ...], *places: int) -> bytes:

@@ -1,0 +1,232 @@
+"""Functions of single numbers of any type by rows, with pages around them; NumPy judges."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+from polydevice_cpu.algorithms.by_machine import small
+from polydevice_cpu.algorithms.by_machine.rows import shares
+from polydevice_cpu.algorithms.by_machine.rows.lanes import lanes_of
+from polydevice_cpu.algorithms.by_machine.small import Function, prepared
+from polydevice_cpu.onednn.engine import address_of
+from tests.cpu.loading import load
+from tests.cpu.machine_code import with_avx512
+from tests.cpu.models import answer, build
+from tests.guard_pages import SIDES, guarded
+
+KINDS = {
+    "f32": np.float32, "i64": np.int64, "u64": np.uint64, "i32": np.int32, "u32": np.uint32,
+    "i16": np.int16, "u16": np.uint16, "i8": np.int8, "byte": np.uint8,
+}  # fmt: skip
+INTEGERS = [kind for kind in KINDS if kind != "f32"]
+SIGNED = ("i64", "i32", "i16", "i8")
+TESTS = {
+    "equal": np.equal, "not equal": np.not_equal, "less": np.less, "less or equal": np.less_equal,
+    "greater": np.greater, "greater or equal": np.greater_equal,
+}  # fmt: skip
+OF_FLOATS = {
+    "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide, **TESTS,
+}  # fmt: skip
+OF_INTEGERS = {
+    "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "minimum": np.minimum,
+    "maximum": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+    "shift left": np.left_shift, **TESTS,
+}  # fmt: skip
+OF_ONE = {"abs": np.abs, "negative": np.negative, "sign": np.sign, "invert": np.invert}
+SHAPES = [
+    ((3, 2, 5, 7), (3, 2, 5, 7), (3, 2, 5, 7)), ((3, 2, 1, 40), (40,), (3, 2, 5, 40)),
+    ((4, 1), (1, 33), (4, 33)), ((700,), (1,), (700,)), ((1,), (16,), (16,)), ((8,), (8,), (8,)),
+    ((5, 1, 11, 13), (7, 11, 1), (5, 7, 11, 13)), ((6,), (6,), (6,)),
+]  # fmt: skip
+FLOATS = [np.nan, np.inf, -np.inf, -0.0, 0, 1e-40, 3e9, -3e9, 2147483520.0, 9.3e18]
+
+
+def memory(side, kind, shape):
+    element = np.dtype(KINDS[kind])
+    return guarded(side, math.prod(shape) * element.itemsize).view(element).reshape(shape)
+
+
+def numbers(rng, side, kind, shape):
+    """Numbers of any size: small ones, and the least and the greatest that there are."""
+    x = memory(side, kind, shape)
+    if kind == "f32":
+        x[...] = rng.normal(size=shape) * rng.choice([1, 1e5, 1e12], shape)
+        x[...] = np.where(rng.random(shape) < 0.4, rng.choice(FLOATS, shape), x)
+        return x
+    limits = np.iinfo(x.dtype)
+    x[...] = rng.integers(limits.min, limits.max, shape, x.dtype, endpoint=True)
+    few = rng.integers(max(limits.min, -5), 6, shape).astype(x.dtype)
+    ends = rng.choice(np.array([limits.min, limits.max], x.dtype), shape)
+    x[...] = np.choose(rng.integers(0, 3, shape), [x, few, ends])
+    return x
+
+
+def computed(function, inputs, result):
+    """What code returns, which has written the result."""
+    found = prepared(function, [(each.shape, each.strides) for each in (*inputs, result)])
+    assert found is not None, function
+    code, told = found
+    return code(shares.placed(told, *map(address_of, (*inputs, result))))
+
+
+def check(rng, side, function, inputs, wanted, shape):
+    result = numbers(rng, side, function.store, shape)
+    assert not computed(function, inputs, result)
+    np.testing.assert_array_equal(result, np.broadcast_to(wanted, shape), str(function))
+
+
+@with_avx512
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("shapes", SHAPES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_pairs(kind, shapes, side):
+    rng = np.random.default_rng(len(shapes[0]))
+    known = 0
+    for name, judge in (OF_FLOATS if kind == "f32" else OF_INTEGERS).items():
+        store = "byte" if name in TESTS else kind
+        function = Function((kind, kind), (f"f32 {name}" if kind == "f32" else name,), store)
+        if not lanes_of(*function):
+            assert kind == "u64"
+            continue
+        a, b = (numbers(rng, side, kind, shape) for shape in shapes[:2])
+        with np.errstate(all="ignore"):
+            check(rng, side, function, (a, b), judge(a, b), shapes[2])
+        known += 1
+    assert known >= (9 if kind == "u64" else 10)
+
+
+@with_avx512
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("shapes", SHAPES)
+@pytest.mark.parametrize("kind", INTEGERS)
+def test_integers(kind, shapes, side):
+    """One of them, shifts to the right, and what is selected."""
+    rng = np.random.default_rng(1 + len(shapes[0]))
+    a, b = (numbers(rng, side, kind, shape) for shape in shapes[:2])
+    for name, judge in OF_ONE.items():
+        function = Function((kind,), (name,), kind)
+        if lanes_of(*function):
+            check(rng, side, function, (a,), judge(a), shapes[2])
+    step = "shift down" if kind in SIGNED else "shift right"
+    check(rng, side, Function((kind, kind), (step,), kind), (a, b), a >> b, shapes[2])
+    function = Function((kind,), ("is not 0",), "byte")
+    check(rng, side, function, (a,), a != 0, shapes[2])
+    condition = memory(side, "byte", shapes[0])
+    condition[...] = rng.integers(0, 2, shapes[0])
+    one = numbers(rng, side, kind, (1,))
+    function = Function(("byte", kind, kind), ("select",), kind)
+    for first, second in ((one, b), (b, one), (a, b)):
+        wanted = np.where(condition, first, second)
+        check(rng, side, function, (condition, first, second), wanted, shapes[2])
+
+
+@with_avx512
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("shapes", SHAPES)
+@pytest.mark.parametrize("kind", ["i32", "i16", "i8", "u16", "byte"])
+def test_quotients(kind, shapes, side):
+    rng = np.random.default_rng(2 + len(shapes[0]))
+    a, b = (numbers(rng, side, kind, shape) for shape in shapes[:2])
+    b[b == 0] = 3
+    with np.errstate(all="ignore"):
+        down, left = np.floor_divide(a, b), np.fmod(a, b)
+        # The least number by -1 is itself, as it is where NumPy rounds down.
+        is_cut = (left != 0) & ((a < 0) != (b < 0))
+        judged = {"divide": down + is_cut.astype(a.dtype), "divide down": down, "remainder": left}
+        judged["modulo"] = np.remainder(a, b)
+    for name, wanted in judged.items():
+        function = Function((kind, kind), (*small.DIVISION, name), kind)
+        check(rng, side, function, (a, b), wanted, shapes[2])
+        before = b.flat[-1]
+        b.flat[-1] = 0
+        assert computed(function, (a, b), numbers(rng, side, kind, shapes[2]))
+        b.flat[-1] = before
+
+
+@with_avx512
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("shapes", SHAPES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_conversions(kind, shapes, side):
+    rng = np.random.default_rng(3 + len(shapes[0]))
+    x = numbers(rng, side, kind, shapes[0])
+    for other, element in KINDS.items():
+        if other == kind or "f32" not in (kind, other):
+            steps = ()
+        elif other == "f32":
+            steps = ("to f32",)
+        else:
+            steps = ("from f32",) if other == "i64" else ("f32 to i32",)
+        is_unsigned = kind == "f32" and other in ("u32", "u64")
+        if is_unsigned or (kind == "u64" and other == "f32"):
+            continue
+        with np.errstate(all="ignore"):
+            is_narrow = kind == "f32" and np.dtype(element).itemsize < 4
+            wanted = (x.astype(np.int32) if is_narrow else x).astype(element)
+        check(rng, side, Function((kind,), steps, other), (x,), wanted, shapes[2])
+
+
+@with_avx512
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("shapes", SHAPES)
+def test_what_is_asked_of_floats(shapes, side):
+    rng = np.random.default_rng(4)
+    asked = {
+        "NaN": np.isnan,
+        "infinite": np.isinf,
+        "finite": np.isfinite,
+        "not 0": lambda x: x != 0,
+    }
+    x = numbers(rng, side, "f32", shapes[0])
+    for name, judge in asked.items():
+        function = Function(("f32",), (f"f32 is {name}",), "byte")
+        check(rng, side, function, (x,), judge(x), shapes[2])
+
+
+@pytest.mark.parametrize(
+    "element", [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
+)
+def test_networks(core, element):
+    """Of many numbers, whether there is machine code or not.
+
+    ONNX Runtime judges, and of types that it does not select ONNX's reference implementation.
+    """
+    kinds = {np.int8: 3, np.int16: 5, np.int32: 6, np.int64: 7}
+    nodes = [
+        ("Less", ["a", "b"], ["is_less"], {}), ("Where", ["is_less", "a", "c"], ["chosen"], {}),
+        ("Cast", ["chosen"], ["x"], {"to": 1}), ("Cast", ["is_less"], ["y"], {"to": 7}),
+    ]  # fmt: skip
+    names, model_type = ["chosen", "x", "y"], np.dtype(element)
+    if element in (np.int32, np.int64, np.uint8, np.int8):
+        nodes += [("Div", ["a", "c"], ["q"], {}), ("Mod", ["a", "c"], ["m"], {})]
+        names += ["q", "m"]
+    if element in kinds and element is not np.int16:
+        nodes += [("Neg", ["a"], ["n"], {}), ("Abs", ["b"], ["p"], {}), ("Sign", ["a"], ["s"], {})]
+        names += ["n", "p", "s"]
+    if element in (np.uint8, np.uint32, np.uint64):
+        nodes += [
+            ("BitShift", ["a", "c"], ["l"], {"direction": "LEFT"}),
+            ("BitShift", ["a", "c"], ["r"], {"direction": "RIGHT"}),
+        ]  # fmt: skip
+        names += ["l", "r"]
+    shapes = {"a": [9, 1, 70], "b": [1, 8, 70], "c": [70]}
+    model = build(nodes, shapes, names, {}, 18, model_type)
+    rng = np.random.default_rng(5)
+    limits = np.iinfo(element)
+    feed = {
+        name: rng.integers(max(limits.min, -100), min(limits.max, 100), shape).astype(element)
+        for name, shape in shapes.items()
+    }
+    feed["c"] = np.maximum(feed["c"] % 7, 1).astype(element)
+    found = load(core, model).create_infer_request().infer(feed)
+    if element in (np.int16, np.uint16, np.uint64):
+        judged = ReferenceEvaluator(model).run(None, feed)
+    else:
+        judged = answer(model, feed)
+    for name, wanted in zip(names, judged, strict=True):
+        np.testing.assert_array_equal(found[name], wanted, name)
+        assert found[name].dtype == wanted.dtype
