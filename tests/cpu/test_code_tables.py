@@ -22,7 +22,7 @@ from polydevice_cpu.algorithms.by_machine import (
 from polydevice_cpu.algorithms.by_machine.indexed import scattered
 from polydevice_cpu.algorithms.by_machine.indexed import taken as rows_taken
 from polydevice_cpu.algorithms.by_machine.learned import coupling
-from polydevice_cpu.algorithms.by_machine.ranking import best, order, wide
+from polydevice_cpu.algorithms.by_machine.ranking import best, order, unique, wide
 from polydevice_cpu.algorithms.by_machine.regions import geometry
 from polydevice_cpu.algorithms.by_machine.resampling import sampling
 from polydevice_cpu.algorithms.by_machine.rows import norms, shares, short_rows
@@ -38,6 +38,7 @@ TABLES = {
     "bytes": (byte_table, "_LOOK"),
     "first": (best, "_FIRST"),
     "first of 8 bytes": (wide, "_FIRST"),
+    "which are alike": (unique, "_UNIQUE"),
     "as many as are wanted": (order, "SELECT"),
     "pairs by counting": (order, "COUNT"),
     "pairs by digits": (order, "RADIX"),
