@@ -25,7 +25,7 @@ from polydevice_cpu.algorithms.by_machine.learned import coupling
 from polydevice_cpu.algorithms.by_machine.ranking import best, order, unique, wide
 from polydevice_cpu.algorithms.by_machine.regions import geometry
 from polydevice_cpu.algorithms.by_machine.resampling import sampling
-from polydevice_cpu.algorithms.by_machine.rows import norms, shares, short_rows
+from polydevice_cpu.algorithms.by_machine.rows import norms, shares, short_rows, wide_rows
 from polydevice_cpu.onednn.engine import address_of
 from tests.cpu.loading import load
 from tests.cpu.machine_code import missing_avx512, needs, with_avx2, with_avx512
@@ -50,6 +50,7 @@ TABLES = {
     "what a result begins with": (scattered, "_COPY"),
     "coupled pairs": (coupling, "_COUPLE"),
     "greedy": (greedy, "_KEEP"),
+    "rows of f64": (wide_rows, "_ROWS"),
     "norms": (norms, "_NORMS"),
     "bins between elements": (geometry, "ALIGNED"),
     "bins of elements": (geometry, "BINNED"),

@@ -26,15 +26,18 @@ AXES = 4
 
 _PIECES = {
     "A f32": "c4c17a1000",  # vmovss xmm0, [r8]
+    "A f64": "c4c17b1000",  # vmovsd xmm0, [r8]
     "A i64": "498b00",  # mov rax, [r8]
     "A i32": "496300",  # movsxd rax, dword ptr [r8]
     "A byte": "410fb600",  # movzx eax, byte ptr [r8]
     "B f32": "c4c17a1009",  # vmovss xmm1, [r9]
+    "B f64": "c4c17b1009",  # vmovsd xmm1, [r9]
     "B i64": "498b09",  # mov rcx, [r9]
     "B i32": "496309",  # movsxd rcx, dword ptr [r9]
     "B byte": "410fb609",  # movzx ecx, byte ptr [r9]
     "C byte": "410fb612",  # movzx edx, byte ptr [r10]
     "store f32": "c4c17a1103",  # vmovss [r11], xmm0
+    "store f64": "c4c17b1103",  # vmovsd [r11], xmm0
     "store i64": "498903",  # mov [r11], rax
     "store i32": "418903",  # mov [r11], eax
     "store byte": "418803",  # mov [r11], al
@@ -70,6 +73,12 @@ _PIECES = {
     "f32 subtract": "c5fa5cc1",  # vsubss xmm0, xmm0, xmm1
     "f32 multiply": "c5fa59c1",  # vmulss xmm0, xmm0, xmm1
     "f32 divide": "c5fa5ec1",  # vdivss xmm0, xmm0, xmm1
+    "f64 add": "c5fb58c1",  # vaddsd xmm0, xmm0, xmm1
+    "f64 subtract": "c5fb5cc1",  # vsubsd xmm0, xmm0, xmm1
+    "f64 multiply": "c5fb59c1",  # vmulsd xmm0, xmm0, xmm1
+    "f64 divide": "c5fb5ec1",  # vdivsd xmm0, xmm0, xmm1
+    "f64 to f32": "c5fb5ac0",  # vcvtsd2ss xmm0, xmm0, xmm0
+    "f32 to f64": "c5fa5ac0",  # vcvtss2sd xmm0, xmm0, xmm0
     # vcmpeqss xmm0, xmm0, xmm1; vmovd eax, xmm0; and eax, 1
     "f32 equal": "c5fac2c100c5f97ec083e001",
     # vcmpneqss xmm0, xmm0, xmm1; vmovd eax, xmm0; and eax, 1
@@ -102,20 +111,32 @@ _PIECES = {
     "row subtract": "62f17c485cc1",  # vsubps zmm0, zmm0, zmm1
     "row multiply": "62f17c4859c1",  # vmulps zmm0, zmm0, zmm1
     "row divide": "62f17c485ec1",  # vdivps zmm0, zmm0, zmm1
+    "A wide row": "62d1fdc91000",  # vmovupd zmm0{k1}{z}, [r8]
+    "B wide row": "62d1fdc91009",  # vmovupd zmm1{k1}{z}, [r9]
+    "A wide one": "62d2fd481900",  # vbroadcastsd zmm0, [r8]
+    "B wide one": "62d2fd481909",  # vbroadcastsd zmm1, [r9]
+    "store wide row": "62d1fd491103",  # vmovupd [r11]{k1}, zmm0
+    "wide row add": "62f1fd4858c1",  # vaddpd zmm0, zmm0, zmm1
+    "wide row subtract": "62f1fd485cc1",  # vsubpd zmm0, zmm0, zmm1
+    "wide row multiply": "62f1fd4859c1",  # vmulpd zmm0, zmm0, zmm1
+    "wide row divide": "62f1fd485ec1",  # vdivpd zmm0, zmm0, zmm1
     "line of A": "4983c040",  # add r8, 64
     "line of B": "4983c140",  # add r9, 64
     "line of result": "4983c340",  # add r11, 64
     "rest of A": "4f8d04a8",  # lea r8, [r8+r13*4]
     "rest of B": "4f8d0ca9",  # lea r9, [r9+r13*4]
     "rest of result": "4f8d1cab",  # lea r11, [r11+r13*4]
+    "wide rest of A": "4f8d04e8",  # lea r8, [r8+r13*8]
+    "wide rest of B": "4f8d0ce9",  # lea r9, [r9+r13*8]
+    "wide rest of result": "4f8d1ceb",  # lea r11, [r11+r13*8]
     "all": "b8ffff0000c5f892c8",  # mov eax, 0xffff; kmovw k1, eax
     "some": "b8ffff0000c4e210f5c0c5f892c8",  # mov eax, 0xffff; bzhi eax, eax, r13d; kmovw k1, eax
     "upper": "c5f877",  # vzeroupper
 }
 """What a function is made of: a, b and c are read from r8, r9 and r10 to rax, rcx and rdx (or
 xmm0 and xmm1), and the result is put to r11. Steps on the way lie behind rdi, counters in rbx, rbp,
-r12 and r13. Of rows, 16 elements at a time are read to zmm0 and zmm1, with AVX-512; k1 has those
-that are there."""
+r12 and r13. Of rows, 16 elements at a time are read to zmm0 and zmm1, with AVX-512, or 8 of f64; k1
+has those that are there."""
 
 _POINTERS, _COUNTERS = (8, 9, 10, 11), ((3, False), (5, False), (12, True), (13, True))
 _ADD, _LOAD = 0x03, 0x8B
@@ -132,7 +153,8 @@ class Function(NamedTuple):
     """What is computed of elements.
 
     Attributes:
-        reads: kinds of operands: `f32`, `i64`, `i32` or `byte`; nothing of one that is not read.
+        reads: kinds of operands: `f32`, `f64`, `i64`, `i32` or `byte`; nothing of one that is not
+            read.
         steps: names of pieces, in order.
         store: kind of the result.
     """
@@ -227,24 +249,29 @@ def loops(forms: Sequence[Form]) -> tuple[list[int], list[list[int]]]:
 
 
 class _Rows(NamedTuple):
-    """A function of rows of f32.
+    """A function of rows of f32 or f64.
 
     Attributes:
         reads: of each operand, whether it is a row; else it is one number for a row.
         step: name of the piece.
+        is_wide: whether elements are f64.
     """
 
     reads: tuple[bool, ...]
     step: str
+    is_wide: bool
 
 
 def _rows(function: Function, steps: Sequence[int]) -> _Rows | None:
     """The same by rows; None for other functions, and where elements do not follow each other."""
-    name = function.steps[0].replace("f32", "row") if len(function.steps) == 1 else ""
-    is_plain = steps[-1] == 4 and all(step in (0, 4) for step in steps)
-    if not name.startswith("row ") or not is_plain or not has_avx512():
+    kind, _, name = function.steps[0].partition(" ") if len(function.steps) == 1 else ("", "", "")
+    item_bytes = {"f32": 4, "f64": 8}.get(kind, 0)
+    is_wide = item_bytes == 8
+    name = f"wide row {name}" if is_wide else f"row {name}"
+    is_plain = steps[-1] == item_bytes and all(step in (0, item_bytes) for step in steps)
+    if name not in _PIECES or not is_plain or not has_avx512():
         return None
-    return _Rows(tuple(step == 4 for step in steps[:-1]), name)
+    return _Rows(tuple(step > 0 for step in steps[:-1]), name, is_wide)
 
 
 @lru_cache(maxsize=64)
@@ -254,16 +281,19 @@ def _code_of_rows(rows: _Rows) -> bytes:
     def pieces(*names: str) -> bytes:
         return b"".join(bytes.fromhex(_PIECES[name]) for name in names)
 
+    wide, lanes = ("wide ", 8) if rows.is_wide else ("", 16)
     operands = list(zip("AB", rows.reads, strict=True))
-    reads = [f"{name} {'row' if is_row else 'one'}" for name, is_row in operands]
+    reads = [f"{name} {wide}{'row' if is_row else 'one'}" for name, is_row in operands]
     moved = [name for name, is_row in operands if is_row] + ["result"]
-    body = pieces(*reads, rows.step, "store row")
+    body = pieces(*reads, rows.step, f"store {wide}row")
     line = pieces("all") + body + pieces(*(f"line of {name}" for name in moved))
-    rest = pieces("some") + body + pieces(*(f"rest of {name}" for name in moved))
-    again = -(len(line) + 4 + 6 + 5)
-    inner = b"\x49\x83\xed\x10\x0f\x82" + struct.pack("<i", len(line) + 5)  # sub r13, 16; jb rest
+    rest = pieces("some") + body + pieces(*(f"{wide}rest of {name}" for name in moved))
+    again, count = -(len(line) + 4 + 6 + 5), bytes((lanes,))
+    # sub r13, lanes; jb rest
+    inner = b"\x49\x83\xed" + count + b"\x0f\x82" + struct.pack("<i", len(line) + 5)
     inner += line + b"\xe9" + struct.pack("<i", again)  # jmp to the beginning
-    inner += b"\x49\x83\xc5\x10\x0f\x84" + struct.pack("<i", len(rest))  # add r13, 16; je behind
+    # add r13, lanes; je behind
+    inner += b"\x49\x83\xc5" + count + b"\x0f\x84" + struct.pack("<i", len(rest))
     inner += rest
     return _looped(_POINTERS[:2] + _POINTERS[-1:], inner, by_rows=True)
 
