@@ -15,7 +15,7 @@ from typing import NamedTuple
 from polydevice.processor.machine_code import function_of, processor_flags
 from polydevice_cpu.algorithms.by_machine.code import Told, has_avx512
 
-MOST = 512
+MOST = 1024
 """Elements of a result; for more, NumPy takes less."""
 
 MOST_OF_ROWS, SHORT_ROWS = 1 << 16, 6
