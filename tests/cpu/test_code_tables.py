@@ -51,6 +51,7 @@ TABLES = {
     "coupled pairs": (coupling, "_COUPLE"),
     "greedy": (greedy, "_KEEP"),
     "rows of f64": (wide_rows, "_ROWS"),
+    "shares of f64": (wide_rows, "_SHARES"),
     "norms": (norms, "_NORMS"),
     "bins between elements": (geometry, "ALIGNED"),
     "bins of elements": (geometry, "BINNED"),

@@ -59,11 +59,33 @@ def test_rows(rng, shape, side) -> None:
     x, y = guarded_as(rng.normal(3, 20, shape), side), guarded_as(np.zeros(shape), side)
     if len(x) > 2:
         x[1, 0], x[2, -1] = np.nan, np.inf
-    call = wide_rows.code_of(*shape, 1e-3).bound([address_of(x), address_of(y)])
+    call = wide_rows.centred(*shape, 1e-3).bound([address_of(x), address_of(y)])
     assert call() == 0
     with np.errstate(all="ignore"):
         want = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-3)
     np.testing.assert_allclose(y, want, rtol=1e-11, atol=1e-12)
+
+
+@with_avx512
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("logarithm", [False, True])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 7), (8, 8), (5, 24), (9, 129)])
+def test_shares(rng, shape, logarithm, side) -> None:
+    for scale in (1, 30, 500):
+        x, y = guarded_as(rng.normal(0, scale, shape), side), guarded_as(np.zeros(shape), side)
+        if len(x) > 4:
+            x[1, 0], x[2, -1], x[3], x[4, ::2] = np.nan, np.inf, -np.inf, -np.inf
+        made = wide_rows.shares(*shape, logarithm=logarithm)
+        assert made.bound([address_of(x), address_of(y)])() == 0
+        with np.errstate(all="ignore"):
+            exact = (x - x.max(1, keepdims=True)).astype(np.longdouble)
+            total = np.exp(exact).sum(1, keepdims=True)
+            want = exact - np.log(total) if logarithm else np.exp(exact) / total
+        np.testing.assert_allclose(
+            y, want.astype(float), rtol=2e-15, atol=1e-15 if logarithm else 1e-320
+        )
+        assert made.bound([address_of(x), address_of(x)])() == 0
+        np.testing.assert_array_equal(x, y)
 
 
 @with_avx
@@ -149,17 +171,19 @@ def test_normalised_rows_of_networks(core, rng, axis) -> None:
         ("LayerNormalization", ["x", "s", "b"], ["a"], {"axis": axis}),
         ("Softmax", ["a"], ["c"], {"axis": -1}),
         ("LogSoftmax", ["a"], ["d"], {"axis": 1}),
+        ("LogSoftmax", ["a"], ["f"], {"axis": 2}),
         ("Tanh", ["a"], ["e"], {}),
     ]
     model = models.build(
-        nodes, {"x": ["n", 5, 6]}, ["a", "c", "d", "e"], weights, element_type=np.float64
+        nodes, {"x": ["n", 5, 6]}, ["a", "c", "d", "e", "f"], weights, element_type=np.float64
     )
     executable = None
     for count in (1, 9, 9, 40):
         feeds = {"x": rng.normal(2, 5, (count, 5, 6))}
         executable = compared(core, model, feeds, executable)
     if not missing_avx512():
-        assert "MVN" in by_machine_code(executable)
+        assert by_machine_code(executable)[:1] == ["MVN"]
+        assert "SoftMax" in by_machine_code(executable)
 
 
 @pytest.mark.parametrize("kinds", [("float64", "float32"), ("float32", "float64")])

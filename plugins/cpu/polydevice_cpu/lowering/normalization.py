@@ -111,7 +111,7 @@ def _normalise_wide(builder: PlanBuilder, node: Node, op: MVN, axes: Array, firs
 
     def prepare(values: Sequence[Value]) -> Code:
         shape = values[0].shape
-        return wide_rows.code_of(math.prod(shape[:first]), math.prod(shape[first:]), op.eps)
+        return wide_rows.centred(math.prod(shape[:first]), math.prod(shape[first:]), op.eps)
 
     computed = ByMachine(compute, prepare, may_refuse=False)
     result = builder.new_dense(source.shape, source.dtype)
