@@ -22,10 +22,10 @@ from polydevice_cpu.algorithms.by_machine import (
 from polydevice_cpu.algorithms.by_machine.indexed import scattered
 from polydevice_cpu.algorithms.by_machine.indexed import taken as rows_taken
 from polydevice_cpu.algorithms.by_machine.learned import coupling
-from polydevice_cpu.algorithms.by_machine.ranking import best, order
+from polydevice_cpu.algorithms.by_machine.ranking import best, order, unique, wide
 from polydevice_cpu.algorithms.by_machine.regions import geometry
 from polydevice_cpu.algorithms.by_machine.resampling import sampling
-from polydevice_cpu.algorithms.by_machine.rows import norms, shares, short_rows
+from polydevice_cpu.algorithms.by_machine.rows import norms, shares, short_rows, wide_rows
 from polydevice_cpu.onednn.engine import address_of
 from tests.cpu.loading import load
 from tests.cpu.machine_code import missing_avx512, needs, with_avx2, with_avx512
@@ -37,6 +37,8 @@ TABLES = {
     "best": (best, "_BEST"),
     "bytes": (byte_table, "_LOOK"),
     "first": (best, "_FIRST"),
+    "first of 8 bytes": (wide, "_FIRST"),
+    "which are alike": (unique, "_UNIQUE"),
     "as many as are wanted": (order, "SELECT"),
     "pairs by counting": (order, "COUNT"),
     "pairs by digits": (order, "RADIX"),
@@ -48,6 +50,8 @@ TABLES = {
     "what a result begins with": (scattered, "_COPY"),
     "coupled pairs": (coupling, "_COUPLE"),
     "greedy": (greedy, "_KEEP"),
+    "rows of f64": (wide_rows, "_ROWS"),
+    "shares of f64": (wide_rows, "_SHARES"),
     "norms": (norms, "_NORMS"),
     "bins between elements": (geometry, "ALIGNED"),
     "bins of elements": (geometry, "BINNED"),

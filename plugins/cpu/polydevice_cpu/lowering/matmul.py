@@ -11,6 +11,9 @@ import numpy as np
 from polydevice.dtype import Array, ElementType
 from polydevice.ops.matmul import MatMul
 from polydevice.symbolic_size import is_symbolic
+from polydevice_cpu.algorithms.by_machine.code import Code, has_avx512
+from polydevice_cpu.algorithms.by_machine.rows import wide_product
+from polydevice_cpu.algorithms.product import product
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.lowering.arithmetic import reshaped
 from polydevice_cpu.onednn.attributes import Attributes, PostOp
@@ -22,7 +25,7 @@ from polydevice_cpu.plan.building.pending import Flow, Packed, Pending
 from polydevice_cpu.plan.building.sight import Flat, Positions
 from polydevice_cpu.plan.holding import hold_seen
 from polydevice_cpu.plan.result_types import result_type
-from polydevice_cpu.plan.step import PrimitiveStep
+from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, ByMachine, PrimitiveStep
 from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
@@ -36,15 +39,18 @@ def lower_matmul(builder: PlanBuilder, node: Node) -> bool:
     op = node.operation(MatMul)
     a, b = node.inputs
     (target,) = node.outputs
-    if a.element_type is not ElementType.f32 or not target.desc.is_static:
+    if not target.desc.is_static or a.element_type not in (ElementType.f32, ElementType.f64):
         return False
     assert a.shape is not None
     assert b.shape is not None
     assert target.shape is not None
     if 0 in (*a.shape, *b.shape):
         return False  # empty products are NumPy's
+    is_wide = a.element_type is ElementType.f64
     if min(len(a.shape), len(b.shape)) < 2:
-        return _of_vector(builder, node)
+        return not is_wide and _of_vector(builder, node)
+    if is_wide:
+        return _multiply_wide(builder, node)
     shape = target.shape.static
     rank = len(shape)
     left = matrix(builder, builder.value(a), rank, transpose=op.transpose_a)
@@ -100,6 +106,56 @@ def _of_vector(builder: PlanBuilder, node: Node) -> bool:
     shape = target.shape.static
     builder.set(target, output.view(shape, row_major(shape)))
     return True
+
+
+def _multiply_wide(builder: PlanBuilder, node: Node) -> bool:
+    """Multiply f64 matrices as they lie by machine code, which oneDNN has none of."""
+    op, (a, b), (target,) = node.operation(MatMul), node.inputs, node.outputs
+    constant = b.desc.constant
+    if op.transpose_a or (op.transpose_b and constant is None) or not has_avx512():
+        return False
+    assert target.shape is not None
+    if constant is None:
+        right = builder.array_value(b)
+    elif op.transpose_b:
+        right = builder.constant(builder.derived(constant, "turned", _turned))
+    else:
+        right = builder.constant(constant)
+    result = builder.new_dense(target.shape.static, np.dtype(np.float64))
+    sources = [builder.array_value(a), right]
+    how = lambda _: _WIDE, sources, [result], MACHINE_CODE
+    builder.emit(ArrayStep(node.name, node.type, *how, writes=True))
+    builder.set(target, result)
+    return True
+
+
+def _turned(array: Array) -> Array:
+    return np.ascontiguousarray(array.swapaxes(-1, -2))
+
+
+def _compute_wide(a: Array, b: Array, result: Array) -> tuple[()]:
+    product(a, b, result)
+    return ()
+
+
+def _prepare_wide(values: Sequence[Value]) -> Code | None:
+    """Return code of dense matrices: one for each other, or one that all others meet."""
+    sides, batches = [], []
+    *_, (*lead, rows, columns) = shapes = [value.shape for value in values]
+    terms = shapes[0][-1]
+    for shape in shapes:
+        batches.append(math.prod(shape[:-2]))
+        matrix_bytes = 8 * shape[-2] * shape[-1]
+        sides.append(wide_product.Sides(8 * shape[-1], matrix_bytes if batches[-1] > 1 else 0))
+    count = math.prod(lead)
+    if any(batch not in (1, count) for batch in batches):
+        return None
+    if batches[1] == 1 and batches[0] == count:  # rows of all of them follow each other
+        count, rows = 1, count * rows
+    return wide_product.code_of((count, rows, terms, columns), *sides)
+
+
+_WIDE = ByMachine(_compute_wide, _prepare_wide, may_refuse=False)
 
 
 def _hold(

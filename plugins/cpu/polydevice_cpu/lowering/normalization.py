@@ -21,7 +21,7 @@ from polydevice.ops.normalization import (
 )
 from polydevice.rewrites.rule import rules
 from polydevice_cpu.algorithms.by_machine.code import Code, has_avx512
-from polydevice_cpu.algorithms.by_machine.rows import norms
+from polydevice_cpu.algorithms.by_machine.rows import norms, wide_rows
 from polydevice_cpu.implement import implements
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn import openmp
@@ -30,7 +30,7 @@ from polydevice_cpu.onednn.constants import Algorithm, Arg
 from polydevice_cpu.onednn.descriptor import Descriptor, channels_last_strides, row_major
 from polydevice_cpu.onednn.primitive import Primitive, built
 from polydevice_cpu.onednn.primitives import layer_normalization, lrn
-from polydevice_cpu.ops.normalization import sum_of_squares
+from polydevice_cpu.ops.normalization import mvn, sum_of_squares
 from polydevice_cpu.passes.fuse_normalization import LayerNorm, ScaledNorm
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.step import (
@@ -89,11 +89,36 @@ def lower_mvn(builder: PlanBuilder, node: Node) -> bool:
     if axes is None or rank is None or not op.normalize_variance:
         return False
     places = sorted(int(a) % rank for a in axes.reshape(-1))
+    if node.inputs[0].element_type is ElementType.f64:
+        are_last = bool(places) and places == list(range(rank - len(places), rank))
+        return are_last and _normalise_wide(builder, node, op, axes, rank - len(places))
     if places == [1] and rank > 2 and op.eps_mode is EpsMode.INSIDE_SQRT:
         return _normalise_channels(builder, node, op.eps)
     if places != list(range(rank - len(places), rank)) or op.eps_mode is not EpsMode.INSIDE_SQRT:
         return False
     return bool(places) and _normalise_rows(builder, node, op.eps, rank - len(places))
+
+
+def _normalise_wide(builder: PlanBuilder, node: Node, op: MVN, axes: Array, first: int) -> bool:
+    """Normalise f64 over all axes from `first` on by machine code, which oneDNN has none of."""
+    source = builder.array_value(node.inputs[0])
+    if op.eps_mode is not EpsMode.INSIDE_SQRT or 0 in source.shape or not has_avx512():
+        return False
+
+    def compute(x: Array, y: Array) -> tuple[()]:
+        np.copyto(y, mvn(op, x, axes))
+        return ()
+
+    def prepare(values: Sequence[Value]) -> Code:
+        shape = values[0].shape
+        return wide_rows.centred(math.prod(shape[:first]), math.prod(shape[first:]), op.eps)
+
+    computed = ByMachine(compute, prepare, may_refuse=False)
+    result = builder.new_dense(source.shape, source.dtype)
+    how = lambda _: computed, [source], [result], MACHINE_CODE
+    builder.emit(ArrayStep(node.name, node.type, *how, writes=True))
+    builder.set(node.output, result)
+    return True
 
 
 @lowers(MVNV2)

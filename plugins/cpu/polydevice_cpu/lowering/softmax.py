@@ -6,10 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from polydevice.dtype import Array, ElementType
 from polydevice.ops.softmax import LogSoftmax, SoftMax
 from polydevice_cpu.algorithms.by_machine.code import Code, has_avx512
-from polydevice_cpu.algorithms.by_machine.rows import shares
+from polydevice_cpu.algorithms.by_machine.rows import shares, wide_rows
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.lowering.concat import ordered
 from polydevice_cpu.onednn import openmp
@@ -17,6 +19,7 @@ from polydevice_cpu.onednn.attributes import Attributes, Eltwise
 from polydevice_cpu.onednn.constants import Algorithm, Arg
 from polydevice_cpu.onednn.descriptor import Descriptor, row_major
 from polydevice_cpu.onednn.primitives import softmax
+from polydevice_cpu.ops import softmax as numpys
 from polydevice_cpu.ops.softmax import FEW_TERMS
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, ByMachine, Compute, PrimitiveStep
@@ -43,6 +46,8 @@ def lower_softmax(builder: PlanBuilder, node: Node) -> bool:
     """
     op = node.operation(SoftMax)
     source = node.inputs[0]
+    if source.element_type is ElementType.f64:
+        return _rows_of_wide(builder, node)
     if source.element_type is not ElementType.f32:
         return False
     value = builder.value(source)
@@ -74,6 +79,32 @@ def lower_softmax(builder: PlanBuilder, node: Node) -> bool:
         builder.set(node.outputs[0], result)
         return True
     return False
+
+
+def _rows_of_wide(builder: PlanBuilder, node: Node) -> bool:
+    """Normalise rows of f64 by machine code, which oneDNN has none of."""
+    op, source = node.operation(SoftMax), builder.array_value(node.inputs[0])
+    rank, logarithm = len(source.shape), isinstance(op, LogSoftmax)
+    if not rank or op.axis % rank != rank - 1 or 0 in source.shape or not has_avx512():
+        return False
+
+    def compute(x: Array, y: Array) -> tuple[()]:
+        if isinstance(op, LogSoftmax):
+            np.copyto(y, numpys.log_softmax(op, x))
+        else:
+            np.copyto(y, numpys.softmax(op, x))
+        return ()
+
+    def prepare(values: Sequence[Value]) -> Code:
+        *rows, length = values[0].shape
+        return wide_rows.shares(math.prod(rows), length, logarithm=logarithm)
+
+    computed = ByMachine(compute, prepare, may_refuse=False)
+    result = builder.new_dense(source.shape, source.dtype)
+    how = lambda _: computed, [source], [result], MACHINE_CODE
+    builder.emit(ArrayStep(node.name, node.type, *how, writes=True))
+    builder.set(node.outputs[0], result)
+    return True
 
 
 def _by_machine(builder: PlanBuilder, node: Node, value: Value, axis: int) -> bool:

@@ -13,7 +13,7 @@ from polydevice.dtype import Array
 from polydevice.ops.topk import TopK, TopKMode, TopKSort
 from polydevice.shape import normalize_axis
 from polydevice_cpu.algorithms.by_machine.code import Code, Told, has_avx512
-from polydevice_cpu.algorithms.by_machine.ranking import first, rows
+from polydevice_cpu.algorithms.by_machine.ranking import first, rows, wide
 from polydevice_cpu.algorithms.by_machine.ranking.best import prepared_first
 from polydevice_cpu.algorithms.by_machine.ranking.keys import KINDS
 from polydevice_cpu.algorithms.by_machine.rows import extremes
@@ -69,14 +69,15 @@ def _find_first(builder: PlanBuilder, node: Node, count: int) -> bool:
     op, index = node.operation(TopK), node.outputs[1]
     source = builder.array_value(node.inputs[0])
     axis = normalize_axis(op.axis, len(source.shape))
-    if not has_avx512() or source.dtype not in KINDS or 0 in source.shape:
+    is_half = source.dtype == np.float16 and source.in_reach
+    if not (is_half or source.dtype in (*KINDS, *wide.KINDS)) or 0 in source.shape:
         return False
-    if not 0 < count <= min(source.shape[axis], rows.MOST):
+    if not has_avx512() or not 0 < count <= min(source.shape[axis], rows.MOST):
         return False
+    if is_half:  # which f32 has all of
+        source = builder.dense(source, np.dtype(np.float32))
     shape = (*source.shape[:axis], count, *source.shape[axis + 1 :])
-    results = [
-        builder.new_dense(shape, each.element_type.dtype) for each in (index, node.outputs[0])
-    ]
+    results = [builder.new_dense(shape, each) for each in (index.element_type.dtype, source.dtype)]
     start = partial(_start_first, op, axis, openmp.thread_count())
     builder.emit(
         ArrayStep(node.name, node.type, start, [source], results, MACHINE_CODE, writes=True)

@@ -75,7 +75,7 @@ def _in_place(op: type[Op], function: np.ufunc) -> None:
 
     @writes(op)
     def write(op: Op, x: Array, result: Array) -> None:
-        if x.dtype == np.float32:
+        if x.dtype in (np.float32, np.float64):
             function(x, out=result)
         else:
             np.copyto(result, implementation(op, x))

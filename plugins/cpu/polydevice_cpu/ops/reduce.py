@@ -75,7 +75,7 @@ which takes 16 us of 1,500 with 3 numbers, and 2 this way, to the same sums."""
 
 def _sum(x: Array, axes: tuple[int, ...], keep_dims: bool) -> Any:
     is_short = axes == (x.ndim - 1,) and 2 <= x.shape[-1] <= FEW and x.size >= MANY
-    if not is_short or x.dtype.kind != "f":
+    if not is_short or x.dtype.kind not in "fiu":
         return x.sum(axis=axes, keepdims=keep_dims)
     y = x[..., 0] + x[..., 1]
     for column in range(2, x.shape[-1]):

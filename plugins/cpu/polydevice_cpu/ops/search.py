@@ -10,6 +10,8 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.ops.search import Bucketize, NonZero, SearchSorted, Unique
 from polydevice.shape import normalize_axis
+from polydevice_cpu.algorithms.by_machine.ranking.unique import MOST as MOST_KNOWN
+from polydevice_cpu.algorithms.by_machine.ranking.unique import unique as known_of
 from polydevice_cpu.implement import implements
 
 MANY = 2048
@@ -49,6 +51,11 @@ def unique(op: Unique, x: Array, axis: Array | None = None) -> tuple[Array, ...]
     at = None if axis is None else normalize_axis(int(axis.reshape(-1)[0]), x.ndim)
     if x.ndim == 1:  # for one axis NumPy 1 tells NaN apart
         at = None
+    known = _known(x, at, is_sorted=op.sorted)
+    if known is not None:
+        first, inverse, counts = known
+        values = x.reshape(-1).take(first) if at is None else x.take(first, at)
+        return _typed(op, values, *known)
     keys = _keys(x, at) if x.size else None
     if keys is not None:
         first, inverse, counts = _unique_integers(keys)
@@ -66,9 +73,26 @@ def unique(op: Unique, x: Array, axis: Array | None = None) -> tuple[Array, ...]
         rank[order] = np.arange(order.size)
         values = values.take(order, 0 if at is None else at)
         first, counts, inverse = first.take(order), counts.take(order), rank.take(inverse)
+    return _typed(op, values, first, inverse, counts)
+
+
+def _typed(
+    op: Unique, values: Array, first: Array, inverse: Array, counts: Array
+) -> tuple[Array, ...]:
     index, count = op.index_element_type.dtype, op.count_element_type.dtype
-    kinds = ((first, index), (inverse, index), (counts, count))
-    return values, *(array.astype(kind, copy=False) for array, kind in kinds)
+    if index != first.dtype:
+        first, inverse = first.astype(index), inverse.astype(index)
+    return values, first, inverse, counts.astype(count, copy=False)
+
+
+def _known(x: Array, axis: int | None, *, is_sorted: bool) -> tuple[Array, Array, Array] | None:
+    """Return what machine code knows of the elements, or of slices along an axis."""
+    if not 0 < x.size <= MOST_KNOWN:
+        return None
+    if axis is None:
+        return known_of(x.reshape(-1), is_sorted=is_sorted)
+    rows = np.moveaxis(x, axis, 0) if axis else x
+    return known_of(rows.reshape(x.shape[axis], -1), is_sorted=is_sorted)
 
 
 def _keys(x: Array, axis: int | None) -> Array | None:

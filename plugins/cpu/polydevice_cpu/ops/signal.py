@@ -54,14 +54,14 @@ def _running(x: Array, axis: int) -> Array:
     return total
 
 
-def _complex(x: Array) -> Array:
+def spectrum_of(x: Array) -> Array:
     """Read the last axis as real and imaginary part."""
     wide = np.ascontiguousarray(widen(x))
     kind = np.complex64 if wide.dtype == np.float32 else np.complex128
     return np.asarray(wide.view(kind)[..., 0])
 
 
-def _pairs(y: Array, dtype: np.dtype[Any]) -> Array:
+def pairs_of(y: Array, dtype: np.dtype[Any]) -> Array:
     """Write real and imaginary part to a new last axis."""
     return np.stack([y.real, y.imag], axis=-1).astype(dtype)
 
@@ -86,28 +86,28 @@ def _axes(
 def dft(op: DFT, x: Array, axes: Array, signal_size: Array | None = None) -> Array:
     """NumPy cuts and fills up as the operation asks."""
     places, sizes = _axes(op, x, axes, signal_size)
-    return _pairs(np.fft.fftn(_complex(x), sizes, places), x.dtype)
+    return pairs_of(np.fft.fftn(spectrum_of(x), sizes, places), x.dtype)
 
 
 @implements(IDFT)
 def idft(op: IDFT, x: Array, axes: Array, signal_size: Array | None = None) -> Array:
     """NumPy divides by the number of elements, too."""
     places, sizes = _axes(op, x, axes, signal_size)
-    return _pairs(np.fft.ifftn(_complex(x), sizes, places), x.dtype)
+    return pairs_of(np.fft.ifftn(spectrum_of(x), sizes, places), x.dtype)
 
 
 @implements(RDFT)
 def rdft(op: RDFT, x: Array, axes: Array, signal_size: Array | None = None) -> Array:
     """The real transform comes first, along the last of the axes."""
     places, sizes = _axes(op, x, axes, signal_size)
-    return _pairs(np.fft.rfftn(widen(x), sizes, places), x.dtype)
+    return pairs_of(np.fft.rfftn(widen(x), sizes, places), x.dtype)
 
 
 @implements(IRDFT)
 def irdft(op: IRDFT, x: Array, axes: Array, signal_size: Array | None = None) -> Array:
     """The real transform comes last, along the last of the axes."""
     places, sizes = _axes(op, x, axes, signal_size)
-    spectrum = _complex(x)
+    spectrum = spectrum_of(x)
     if not spectrum.size:  # NumPy's real transform of no numbers reads what lies behind them
         shape = list(spectrum.shape)
         for place, size in zip(places, sizes, strict=True):
@@ -116,7 +116,7 @@ def irdft(op: IRDFT, x: Array, axes: Array, signal_size: Array | None = None) ->
     return narrow(np.fft.irfftn(spectrum, sizes, places), x.dtype)
 
 
-def _window(window: Array, length: int) -> Array:
+def centred(window: Array, length: int) -> Array:
     """Centre a window in a frame."""
     before = (length - window.size) // 2
     return np.pad(widen(window), (before, length - window.size - before))
@@ -140,10 +140,10 @@ def stft(op: STFT, signal: Array, window: Array, size: Array, step: Array) -> Ar
     if signal.shape[-1] < length:
         raise InferenceError(f"STFT: frames of {length} exceed the signal of {signal.shape[-1]}")
     frames = sliding_window_view(widen(signal), length, axis=-1)[..., ::hop, :]
-    spectra = np.fft.rfft(frames * _window(window, length), axis=-1)
+    spectra = np.fft.rfft(frames * centred(window, length), axis=-1)
     if op.transpose_frames:
         spectra = spectra.swapaxes(-1, -2)
-    return _pairs(spectra, signal.dtype)
+    return pairs_of(spectra, signal.dtype)
 
 
 @implements(ISTFT)
@@ -152,13 +152,13 @@ def istft(
 ) -> Array:
     """Add the frames up, then divide by the sum of squared windows where it is not 0."""
     length, hop = _frame(op, window, size, step)
-    spectra = _complex(x).swapaxes(-1, -2)
+    spectra = spectrum_of(x).swapaxes(-1, -2)
     if spectra.shape[-1] != length // 2 + 1:
         raise ShapeError(
             f"ISTFT: {x.shape} has {spectra.shape[-1]} frequencies; frames of {length} have "
             f"{length // 2 + 1}"
         )
-    weights = _window(window, length)
+    weights = centred(window, length)
     frames = np.fft.irfft(spectra, length, axis=-1) * weights
     if op.normalized:
         frames = frames * frames.dtype.type(np.sqrt(length))

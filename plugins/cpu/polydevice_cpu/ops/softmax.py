@@ -23,7 +23,8 @@ def _shifted(x: Array, axis: int) -> Array:
         most = np.empty((*x.shape[:-1], 1), np.float32)
         if extremes(wide.reshape(-1, x.shape[-1]), most.reshape(-1), largest=True):
             return np.asarray(wide - most)
-    return np.asarray(wide - wide.max(axis=axis, keepdims=True, initial=-np.inf))
+    largest = np.maximum.reduce(wide, axis, keepdims=True, initial=-np.inf)
+    return np.asarray(wide - largest)
 
 
 FEW_TERMS = 4
@@ -47,7 +48,7 @@ def softmax(op: SoftMax, x: Array) -> Array:
     if x.ndim and 1 < x.shape[op.axis] <= FEW_TERMS:
         return narrow(_softmax_of_few(np.moveaxis(widen(x), op.axis, -1), op.axis), x.dtype)
     y = np.exp(_shifted(x, op.axis))
-    return narrow(y / y.sum(axis=op.axis, keepdims=True), x.dtype)
+    return narrow(y / np.add.reduce(y, op.axis, keepdims=True), x.dtype)
 
 
 def _softmax_of_few(x: Array, axis: int) -> Array:
@@ -74,6 +75,6 @@ def log_softmax(op: LogSoftmax, x: Array) -> Array:
         if result is not None:
             return result
     y = _shifted(x, op.axis)
-    total: Array = np.exp(y).sum(axis=op.axis, keepdims=True)
+    total = np.asarray(np.add.reduce(np.exp(y), op.axis, keepdims=True))
     y -= np.log(total, out=total)
     return narrow(y, x.dtype)

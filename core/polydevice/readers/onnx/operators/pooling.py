@@ -6,11 +6,18 @@ import functools
 import math
 from typing import Any
 
+import numpy as np
+
+from polydevice.dtype import ElementType
 from polydevice.node import Port
-from polydevice.ops.arithmetic import Add, Divide, FloorMod, Multiply, Power, Subtract
+from polydevice.ops.arithmetic import Add, Divide, Multiply, Power, Subtract
+from polydevice.ops.concat import Concat
+from polydevice.ops.generate import Range
 from polydevice.ops.math import Abs
 from polydevice.ops.pooling import AvgPool, MaxPool, MaxPoolWithIndices
-from polydevice.ops.reduce import ReduceL1, ReduceL2, ReduceMax, ReduceMean, ReduceSum
+from polydevice.ops.reduce import ReduceL1, ReduceL2, ReduceMax, ReduceMean, ReduceProd, ReduceSum
+from polydevice.ops.reshape import Reshape, ShapeOf
+from polydevice.ops.slice import Slice
 from polydevice.ops.window import PadType, RoundingType
 from polydevice.readers.onnx.catalog import translates
 from polydevice.readers.onnx.node import OnnxNode
@@ -55,10 +62,9 @@ def max_pool(n: OnnxNode) -> Port | list[Port]:
     """Maximum of each window, and where it is."""
     x, window = n.input(0), _window(n)
     if n.wants(1):
-        values, indices = n.emit_all(MaxPoolWithIndices(**window, axis=0), x)
-        if n.attribute("storage_order", 0):
-            indices = _column_major(n, x, indices)
-        return [values, indices]
+        by_columns = n.attribute("storage_order", 0) and n.rank(x) > 3
+        values, indices = n.emit_all(MaxPoolWithIndices(**window, axis=2 if by_columns else 0), x)
+        return [values, _column_major(n, x, indices) if by_columns else indices]
     return maximum(n, x)
 
 
@@ -76,21 +82,28 @@ def maximum(n: OnnxNode, x: Port) -> Port:
     return n.emit(MaxPool(**window), x)
 
 
-def _column_major(n: OnnxNode, x: Port, indices: Port) -> Port:
-    """Count the elements of each channel by columns; only spatial axes change their order."""
+def _column_major(n: OnnxNode, x: Port, places: Port) -> Port:
+    """Count the elements of all channels by columns; only spatial axes change their order.
+
+    Of a place p = (a H + b) W + c in a channel, p / W and p / (W H) tell that it becomes
+    a + D (b + H c) = D H p - (D H W - D) (p / W) - (D H - 1) (p / (W H)).
+    """
     sizes = [axis_size(n, x, axis) for axis in range(2, n.rank(x))]
-    channel = functools.reduce(lambda a, b: n.emit(Multiply(), a, b), sizes)
-    inner = n.emit(FloorMod(), indices, channel)
-    result = n.emit(Subtract(), indices, inner)
-    column_pitch: Port | None = None
-    row_pitch = channel
-    for size in sizes:
-        row_pitch = n.emit(Divide(), row_pitch, size)
-        place = n.emit(FloorMod(), n.emit(Divide(), inner, row_pitch), size)
-        step = place if column_pitch is None else n.emit(Multiply(), place, column_pitch)
-        result = n.emit(Add(), result, step)
-        column_pitch = size if column_pitch is None else n.emit(Multiply(), column_pitch, size)
-    return result
+    pitches: list[Port | int] = [1, sizes[0]]
+    for size in sizes[1:-1]:
+        pitches.append(n.emit(Multiply(), pitches[-1], size))
+    result, left = n.emit(Multiply(), places, pitches[-1]), places
+    for size, before, pitch in zip(sizes[:0:-1], pitches[-2::-1], pitches[:0:-1], strict=True):
+        left = n.emit(Divide(), left, size)
+        factor = n.emit(Subtract(), n.emit(Multiply(), pitch, size), before)
+        result = n.emit(Subtract(), result, n.emit(Multiply(), left, factor))
+    plane = functools.reduce(lambda a, b: n.emit(Multiply(), a, b), sizes)
+    channels = n.emit(Slice(), n.emit(ShapeOf(), x), [0], [2], [1], [0])
+    count = n.emit(ReduceProd(keep_dims=False), channels, [0])
+    numbers = n.emit(Range(ElementType.i64), 0, count, 1)
+    shape = n.emit(Concat(0), channels, np.ones(len(sizes), np.int64))
+    starts = n.emit(Reshape(), n.emit(Multiply(), numbers, plane), shape)
+    return n.emit(Add(), result, starts)
 
 
 @translates("LpPool")

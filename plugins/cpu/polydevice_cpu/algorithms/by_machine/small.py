@@ -16,7 +16,7 @@ from polydevice.processor.machine_code import function_of, processor_flags
 from polydevice_cpu.algorithms.by_machine.code import Told, has_avx512
 from polydevice_cpu.algorithms.by_machine.rows.lanes import AXES, SIZES, code_of, lanes_of
 
-MOST = 512
+MOST = 1024
 """Elements of a result; for more, NumPy takes less."""
 
 MOST_OF_SHORT = 4096
@@ -33,15 +33,18 @@ SHORT_ROWS = 6
 
 _PIECES = {
     "A f32": "c4c17a1000",  # vmovss xmm0, [r8]
+    "A f64": "c4c17b1000",  # vmovsd xmm0, [r8]
     "A i64": "498b00",  # mov rax, [r8]
     "A i32": "496300",  # movsxd rax, dword ptr [r8]
     "A byte": "410fb600",  # movzx eax, byte ptr [r8]
     "B f32": "c4c17a1009",  # vmovss xmm1, [r9]
+    "B f64": "c4c17b1009",  # vmovsd xmm1, [r9]
     "B i64": "498b09",  # mov rcx, [r9]
     "B i32": "496309",  # movsxd rcx, dword ptr [r9]
     "B byte": "410fb609",  # movzx ecx, byte ptr [r9]
     "C byte": "410fb612",  # movzx edx, byte ptr [r10]
     "store f32": "c4c17a1103",  # vmovss [r11], xmm0
+    "store f64": "c4c17b1103",  # vmovsd [r11], xmm0
     "store i64": "498903",  # mov [r11], rax
     "store i32": "418903",  # mov [r11], eax
     "store byte": "418803",  # mov [r11], al
@@ -77,6 +80,12 @@ _PIECES = {
     "f32 subtract": "c5fa5cc1",  # vsubss xmm0, xmm0, xmm1
     "f32 multiply": "c5fa59c1",  # vmulss xmm0, xmm0, xmm1
     "f32 divide": "c5fa5ec1",  # vdivss xmm0, xmm0, xmm1
+    "f64 add": "c5fb58c1",  # vaddsd xmm0, xmm0, xmm1
+    "f64 subtract": "c5fb5cc1",  # vsubsd xmm0, xmm0, xmm1
+    "f64 multiply": "c5fb59c1",  # vmulsd xmm0, xmm0, xmm1
+    "f64 divide": "c5fb5ec1",  # vdivsd xmm0, xmm0, xmm1
+    "f64 to f32": "c5fb5ac0",  # vcvtsd2ss xmm0, xmm0, xmm0
+    "f32 to f64": "c5fa5ac0",  # vcvtss2sd xmm0, xmm0, xmm0
     # vcmpeqss xmm0, xmm0, xmm1; vmovd eax, xmm0; and eax, 1
     "f32 equal": "c5fac2c100c5f97ec083e001",
     # vcmpneqss xmm0, xmm0, xmm1; vmovd eax, xmm0; and eax, 1
@@ -105,7 +114,7 @@ _PIECES = {
 xmm0 and xmm1), and the result is put to r11. Steps on the way lie behind rdi, counters in rbx, rbp,
 r12 and r13."""
 
-_KINDS = {"f32", "i64", "i32", "byte"}
+_KINDS = {"f32", "f64", "i64", "i32", "byte"}
 _POINTERS, _COUNTERS = (8, 9, 10, 11), ((3, False), (5, False), (12, True), (13, True))
 _ADD, _LOAD = 0x03, 0x8B
 

@@ -25,6 +25,7 @@ from polydevice_cpu.plan.value import Value
 
 _KINDS: dict[np.dtype[Any], str] = {
     np.dtype(np.float32): "f32",
+    np.dtype(np.float64): "f64",
     np.dtype(np.int64): "i64",
     np.dtype(np.int32): "i32",
     np.dtype(np.int16): "i16",
@@ -189,9 +190,11 @@ def _steps(op: Op, read: str, what: str) -> tuple[str, ...] | None:
         return (
             ("shift down",) if _SHIFTS[kind] == "shift right" and what == "i" else (_SHIFTS[kind],)
         )
-    if read == "f32":
+    if read == "f64" and table:
+        return None
+    if read in ("f32", "f64"):
         step = (table or _OF_FLOATS).get(kind)
-        return None if step is None else (f"f32 {step}",)
+        return None if step is None else (f"{read} {step}",)
     if is_boolean and table is None:
         return None
     if kind in _QUOTIENTS:
@@ -207,6 +210,9 @@ def _converting(read: str, target: np.dtype[Any]) -> tuple[str, ...] | None:
     Not floats unsigned integers of 4 and 8 bytes: what lies beyond NumPy makes something else of.
     Narrow ones are made of i32.
     """
+    if "f64" in (read, _KINDS[target]):
+        of_floats = {"f64 f32": ("f64 to f32",), "f32 f64": ("f32 to f64",), "f64 f64": ()}
+        return of_floats.get(f"{read} {_KINDS[target]}")
     if target == np.bool_:
         return ("f32 is not 0",) if read == "f32" else ("is not 0",)
     if read == "f32" and target.itemsize < 4:

@@ -11,7 +11,7 @@ from polydevice.dtype import Array
 from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.algorithms.by_machine.indexed.elements import taking
 from polydevice_cpu.algorithms.by_machine.kept_calls import KeptCalls
-from polydevice_cpu.algorithms.by_machine.ranking import beside, rows
+from polydevice_cpu.algorithms.by_machine.ranking import beside, rows, wide
 from polydevice_cpu.algorithms.by_machine.ranking.best import prepared_few
 
 _CALLS = KeptCalls()
@@ -32,7 +32,7 @@ def code_of(
 
     Args:
         shape: of x, row-major: rows lie along the second axis.
-        dtype: of x: f32 or i32.
+        dtype: of x: f32, i32, f64 or i64.
         count: how many come first, up to a row's length.
         index: type of indices: i32 or i64.
         descending: whether the largest ones are first.
@@ -44,6 +44,8 @@ def code_of(
     """
     outer, length, inner = shape
     size = index.itemsize
+    if dtype in wide.KINDS and not by_index:
+        return wide.code_of(shape, dtype, count, size, descending=descending, threads=threads)
     made = rows.code_of(
         shape, dtype, count, size, descending=descending, by_index=by_index, threads=threads
     )

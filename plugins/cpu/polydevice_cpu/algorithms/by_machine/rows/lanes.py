@@ -31,7 +31,10 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
 AXES = 4
 """Axes that numbers lie along, the last one a row."""
 
-SIZES = {"f32": 4, "i64": 8, "u64": 8, "i32": 4, "u32": 4, "i16": 2, "u16": 2, "i8": 1, "byte": 1}
+SIZES = {
+    "f32": 4, "f64": 8, "i64": 8, "u64": 8, "i32": 4, "u32": 4, "i16": 2, "u16": 2, "i8": 1,
+    "byte": 1,
+}  # fmt: skip
 """Bytes of each kind; of bytes, booleans are some."""
 
 _POINTERS, _COUNTERS = (R8, R9, R10), (RBX, RBP, R12)
@@ -43,6 +46,7 @@ _ALL, _SOME, _TOLD, _EIGHT = range(4)
 """Masks: none, of the last numbers of a row, of what is so, and of 8 numbers."""
 
 _F32_STEPS = {"f32 add": 0x58, "f32 subtract": 0x5C, "f32 multiply": 0x59, "f32 divide": 0x5E}
+_F64_STEPS = {name.replace("32", "64"): opcode for name, opcode in _F32_STEPS.items()}
 _F32_TESTS = {
     "f32 equal": 0, "f32 not equal": 4, "f32 less": 1, "f32 less or equal": 2, "f32 greater": 14,
     "f32 greater or equal": 13,
@@ -74,7 +78,16 @@ _CONVERSIONS = {"from f32": (0x7A, 1), "f32 to i32": (0x5B, 2)}
 
 _OTHERS = ("not", "abs", "sign", "to f32", "f32 is not 0", "f32 is NaN")
 _STEPS = frozenset(
-    (*_F32_STEPS, *_F32_TESTS, *_WORD_STEPS, *_WORD_TESTS, *_QUOTIENTS, *_ALIKE, *_OTHERS)
+    (
+        *_F32_STEPS,
+        *_F64_STEPS,
+        *_F32_TESTS,
+        *_WORD_STEPS,
+        *_WORD_TESTS,
+        *_QUOTIENTS,
+        *_ALIKE,
+        *_OTHERS,
+    )
 ).union(_CLASSES, _CONVERSIONS)
 
 # What loads numbers of a kind as words of 4 and of 8 bytes: opcodes of the second kind.
@@ -86,7 +99,7 @@ _NARROWING = {1: (0x31, 0x32), 2: (0x33, 0x34), 4: (0, 0x35)}
 # What loads one number to RAX: movzx, movsx, mov and movsxd from an address in R8, R9 or R10.
 _ONE_NUMBER = {
     "byte": "410fb6", "i8": "490fbe", "u16": "410fb7", "i16": "490fbf", "u32": "418b",
-    "i32": "4963", "i64": "498b", "u64": "498b", "f32": "418b",
+    "i32": "4963", "i64": "498b", "u64": "498b", "f32": "418b", "f64": "498b",
 }  # fmt: skip
 
 
@@ -109,6 +122,8 @@ def lanes_of(reads: Sequence[str], steps: Sequence[str], store: str) -> int:
     if "u64" in kinds and step and step not in _ALIKE:
         return 0
     if "f32" in kinds and step and not (step.startswith("f32") or step == "to f32"):
+        return 0
+    if step and ("f64" in kinds) != (step in _F64_STEPS):
         return 0
     if max(SIZES[kind] for kind in kinds) == 8:
         return 8
@@ -264,6 +279,8 @@ class _Lanes(Instructions):
             return 0
         if step in _F32_STEPS:
             self.of_vectors(_F32_STEPS[step], _MADE, 0, 1)
+        elif step in _F64_STEPS:
+            self._apply(_F64_STEPS[step], _MADE, 0, 1)
         elif step in _WORD_STEPS:
             narrow, wide, kind = _WORD_STEPS[step]
             self._apply(wide if self._wide else narrow, _MADE, 0, 1, kind=kind)
