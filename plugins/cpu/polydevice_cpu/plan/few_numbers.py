@@ -60,11 +60,16 @@ def by_machine(step: Step, *, as_onednn: bool = False) -> Step:
         return step
     if any(value.dtype != np.float32 for value in step.values):
         return step
-    functions = [each for each in step.primitive.chain or () if isinstance(each, Eltwise)]
-    if as_onednn and any(each.algorithm in _UNLIKE_ONEDNN for each in functions):
+    if as_onednn and not is_as_onednn(step.primitive.chain or ()):
         return step
     make = _MAKERS.get(step.primitive.kind)
     return step if make is None else make(step) or step
+
+
+def is_as_onednn(chain: Sequence[PostOp]) -> bool:
+    """Whether code of these functions gives the same bits as oneDNN's."""
+    functions = [each for each in chain if isinstance(each, Eltwise)]
+    return all(each.algorithm not in _UNLIKE_ONEDNN for each in functions)
 
 
 def _pointwise(step: PrimitiveStep) -> CodeStep | None:
@@ -139,7 +144,7 @@ def _chain(step: PrimitiveStep, first: int) -> tuple[list[elementwise.Step], lis
     if chain is None:
         return None
     for number, post_op in enumerate(chain, first):
-        made = _step(post_op)
+        made = step_of(post_op)
         if made is None:
             return None
         steps.append(made)
@@ -163,8 +168,8 @@ def _forms(values: Sequence[Value]) -> list[Form] | None:
     return found
 
 
-def _step(post_op: PostOp) -> elementwise.Step | None:
-    """What machine code does for a function; None where there is no code."""
+def step_of(post_op: PostOp) -> elementwise.Step | None:
+    """Return what machine code does for a function; None where there is no code."""
     if isinstance(post_op, Binary):
         return _INSTRUCTIONS.get(post_op.algorithm)
     if isinstance(post_op, Sum):

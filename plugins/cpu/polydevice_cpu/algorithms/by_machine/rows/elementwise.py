@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, TypeGuard
 
@@ -53,24 +53,33 @@ Operand = tuple[int, bool]
 """What points to an operand, and whether it has a number for each; else one for all."""
 
 _POINTERS = R8, R9, R10, R11, R12, R13, RBX, RBP
-_LANES, _VECTOR, _SOME = 16, 0, 1
+LANES, _VECTOR, _SOME = 16, 0, 1
 _WHOLE, _MASK, _REST = range(AXES - 1, AXES + 2)
 """Behind the sizes of the outer axes: vectors of a row, the mask of the last one's numbers, and the
 bytes of these."""
 
 
-def prepared(steps: Sequence[Step], forms: Sequence[Form]) -> Told | None:
+def are_few(count: int, rows: int) -> bool:
+    """Whether oneDNN takes more for so many numbers, in so many rows."""
+    return count <= MOST and rows <= MOST_ROWS
+
+
+def prepared(
+    steps: Sequence[Step], forms: Sequence[Form], may_be: Callable[[int, int], bool] = are_few
+) -> Told | None:
     """Return machine code and what it is told, but for the addresses of operands and result.
 
     Args:
         steps: what is done to the numbers of the first operand.
         forms: of the operands, in the order in which steps read them, and of the result, to which
             they are stretched.
+        may_be: whether so many numbers may be computed, in so many rows.
 
     Returns:
         None where there are too many numbers, rows or operands, or they lie otherwise than rows do.
     """
-    return _told(tuple(steps), forms, range(len(forms)), [0] * len(forms), len(forms))
+    places = range(len(forms))
+    return _told(tuple(steps), forms, places, [0] * len(forms), len(forms), may_be=may_be)
 
 
 def joined(axis: int, forms: Sequence[Form]) -> list[Told] | None:
@@ -102,6 +111,7 @@ def _told(
     begins: Sequence[int],
     addresses: int,
     item_bytes: int = 4,
+    may_be: Callable[[int, int], bool] = are_few,
 ) -> Told | None:
     """What `prepared` returns, for some of the addresses, behind which so many bytes are left out.
 
@@ -112,12 +122,13 @@ def _told(
         begins: how many bytes behind each.
         addresses: how many there are.
         item_bytes: of a number; those of 8 are copied alone.
+        may_be: see `prepared`.
     """
     sizes, along = loops(forms)
     if along[-1][-1] != item_bytes or any(each[-1] not in (0, item_bytes) for each in along):
         sizes, along = [*sizes, 1], [[*each, item_bytes] for each in along]  # rows of one number
     count, rows = math.prod(sizes), math.prod(sizes[:-1])
-    if not 0 < count <= MOST or rows > MOST_ROWS or len(sizes) > AXES:
+    if len(sizes) > AXES or not count > 0 or not may_be(count, rows):
         return None
     if len(forms) > len(_POINTERS) or not has_avx512():
         return None
@@ -131,7 +142,7 @@ def _told(
     for place, begin in zip(places, begins, strict=True):
         numbers[place] = begin
     lanes = sizes[-1] * (item_bytes // 4)
-    whole, rest = lanes // _LANES, lanes % _LANES
+    whole, rest = lanes // LANES, lanes % LANES
     numbers += [*sizes[:-1], whole, (1 << rest) - 1, 4 * rest]
     for axis in reversed(range(AXES - 1)):
         numbers += [each[axis] - each[axis + 1] * sizes[axis + 1] for each in along]
@@ -242,7 +253,7 @@ class _Rows(Chain):
         whole = len(self.text)
         self._append_vector(0)
         for pointer in moved:
-            self.step(pointer, 4 * _LANES)
+            self.step(pointer, 4 * LANES)
         self.again(RCX, whole)
         self.here(few)
         self.load(RAX, R14, self._addresses + _REST)
