@@ -65,11 +65,11 @@ class Case:
         random = self.random = np.random.default_rng(seed)
         outer, inner = (int(n) for n in random.integers(1, 4, 2))
         rows, columns = (int(n) for n in random.integers(12, 150, 2))
+        if seed % 4 == 0:
+            rows = int(random.integers(1, 12))
         terms = int(random.integers(2, 257 if seed % 3 else 40))
         self.is_turned = bool(seed % 2)
-        if self.is_turned:
-            columns = max(columns, 16)
-        elif seed % 5 == 0:
+        if seed % 5 == 0:
             columns = int(random.integers(1, 16))
         # Heads lie next to each other in memory, as in attention.
         self.first = self.numbers(outer, rows, inner, terms).transpose(0, 2, 1, 3)
@@ -207,7 +207,6 @@ def plain(*shape):
 @pytest.mark.parametrize(
     ("first", "second", "result", "operand"),
     [
-        (plain(1, 1, 11, 8), plain(1, 1, 8, 16), plain(1, 1, 11, 16), None),
         (plain(1, 1, 0, 8), plain(1, 1, 8, 16), plain(1, 1, 0, 16), None),
         (
             Seen((0, 1, 20, 8), (160, 160, 8, 1)),
@@ -220,7 +219,6 @@ def plain(*shape):
         (plain(1, 1, 20, 1), plain(1, 1, 1, 16), plain(1, 1, 20, 16), None),
         (plain(1, 1, 20, 513), plain(1, 1, 513, 8), plain(1, 1, 20, 8), None),
         (plain(1, 1, 20, 512), plain(1, 1, 512, 32), plain(1, 1, 20, 32), None),
-        (plain(1, 1, 20, 8), Seen((1, 1, 8, 15), (120, 120, 1, 8)), plain(1, 1, 20, 15), None),
         (Seen((1, 1, 20, 8), (160, 160, 1, 20)), plain(1, 1, 8, 16), plain(1, 1, 20, 16), None),
         (plain(1, 1, 20, 8), plain(1, 1, 8, 16), Seen((1, 1, 20, 16), (320, 320, 1, 20)), None),
         (plain(1, 1, 20, 8), plain(1, 1, 8, 16), plain(1, 1, 20, 16), plain(1, 1, 20, 1)),
@@ -229,7 +227,7 @@ def plain(*shape):
             Seen((1, 1, 20, 16), (320, 320, 1, 20)),
         ),
     ],
-    ids=range(11),
+    ids=range(9),
 )
 def test_products_that_there_is_no_code_for(first, second, result, operand):
     chain = () if operand is None else ((Function.ADD, operand),)
@@ -306,16 +304,17 @@ def test_attention_of_any_length(core, is_biased):
     for number in (6, 3):  # shapes that come back
         inputs = given(number, is_biased, *LENGTHS[number])
         assert_right(model, inputs, request.infer(inputs)["y"])
-    inputs = given(0, is_biased, 1, 3)  # too short for code
-    assert_right(model, inputs, request.infer(inputs)["y"])
-    assert not codes(executable)
+    for length in (3, 11):  # few rows at once
+        inputs = given(0, is_biased, 2, length)
+        assert_right(model, inputs, request.infer(inputs)["y"])
+        assert len(codes(executable)) == 2
 
 
 def test_answers_stay_the_same_to_the_bit_when_a_plan_is_settled(core, monkeypatch):
     monkeypatch.setattr(settling, "RUNS", 3)
     executable = load(core, attention(), CPU_THREADS_NUM="1")
     request = executable.create_infer_request()
-    for number, sizes in enumerate([(1, 20), (2, 21), *LENGTHS]):
+    for number, sizes in enumerate([(1, 20), (2, 21), (1, 3), (2, 7), (3, 11), *LENGTHS]):
         inputs = given(number, False, *sizes)
         before = request.infer(inputs)["y"].copy()
         is_by_code = bool(codes(executable))

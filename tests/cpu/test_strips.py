@@ -26,8 +26,9 @@ pytestmark = pytest.mark.skipif(library() is None, reason="no oneDNN library on 
 
 @pytest.fixture(autouse=True)
 def _without_machine_code_at_positions(monkeypatch):
-    """As on processors without AVX-512, where products are computed in strips."""
+    """As on processors without AVX-512, where products and functions are computed in strips."""
     monkeypatch.setattr(at_positions, "MOST_CHANNELS", {})
+    monkeypatch.setattr(plan_sizes, "pointwise_by_machine", lambda _: None)
 
 
 PLANNED_ANEW = 2
@@ -135,12 +136,11 @@ def test_strips_cover_all_positions(positions):
 def test_strips_that_do_not_overlap():
     for positions in (*range(1, 100), 1023, 1025, 230_399):
         found, end = pieces(positions, 1, may_repeat=False), 0
-        assert bool(found) == (positions >= LEAST)
         for start, length in found:
             assert start == end
             assert length.bit_count() == 1
             end = start + length
-        assert end == (positions if found else 0)
+        assert end == positions
         assert pieces(positions, 2, may_repeat=False) == (() if positions % 2 else found)
 
 
@@ -148,6 +148,12 @@ def test_strips_that_overlap_where_it_costs_little():
     assert pieces(7056) == ((0, 4096), (4096, 2048), (6032, 1024))
     assert pieces(7056, twice=8192) == ((0, 4096), (2960, 4096))
     assert pieces(50, twice=100) == ((0, 32), (18, 32))
+
+
+def test_strips_of_few_positions():
+    assert pieces(2, 1) == ((0, 2),)
+    assert pieces(11, 1) == ((0, 8), (8, 2), (10, 1))
+    assert pieces(11, 1, twice=5) == ((0, 8), (3, 8))
     assert pieces(50, 1, may_repeat=False, twice=100) == ((0, 32), (32, 16), (48, 2))
 
 

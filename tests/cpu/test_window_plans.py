@@ -48,6 +48,11 @@ ONE_BY_ONE = sums.Windows((1, 1), (1, 1), (0, 0), (0, 0), is_depthwise=False)
 SIZES = [(20, 31), (33, 18), (45, 62), (9, 70), (52, 27), (64, 64)]
 
 
+def windows_for_now(executable):
+    """The types of the steps with windows that machine code computes for now."""
+    return [each for each in for_now(executable) if each != "Add"]
+
+
 def test_new_shapes_are_computed_by_machine_code_and_later_by_onednn(core, monkeypatch):
     monkeypatch.setattr(settling, "RUNS", 3)
     model = picture()
@@ -58,14 +63,14 @@ def test_new_shapes_are_computed_by_machine_code_and_later_by_onednn(core, monke
         (wanted,) = models.answer(model, {"x": x})
         got = request.infer({"x": x})["y"].copy()
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
-        if for_now(executable):
+        if windows_for_now(executable):
             seen += 1
-            assert len(for_now(executable)) == 4
+            assert len(windows_for_now(executable)) == 4
             for _ in range(settling.RUNS):
                 np.testing.assert_array_equal(request.infer({"x": x})["y"], got)
             wait_for_settling()
             np.testing.assert_array_equal(request.infer({"x": x})["y"], got)
-            assert not for_now(executable)
+            assert not windows_for_now(executable)
     assert seen >= 3
 
 
@@ -145,7 +150,7 @@ def test_without_threads_that_share_work_several_are_onednns(core, monkeypatch):
     request = executable.create_infer_request()
     for number, (height, width) in enumerate(SIZES):
         request.infer({"x": image(number, 4, 3, 3 * height, 3 * width)})
-        assert not for_now(executable)
+        assert not windows_for_now(executable)
     assert executable.compiled.templates.filled
 
 
@@ -174,7 +179,7 @@ def test_onednn_is_asked_for_no_convolution_then(core, monkeypatch):
         request.infer({"x": image(number, 1, 3, height, width)})
     asked = asked_from_now(monkeypatch)
     request.infer({"x": image(9, 1, 3, 40, 41)})
-    assert len(for_now(executable)) == 4
+    assert len(windows_for_now(executable)) == 4
     assert not [name for name in asked if name.startswith("convolution")]
 
 
@@ -187,7 +192,7 @@ def test_where_there_is_no_machine_code_onednn_computes(core, monkeypatch):
         (wanted,) = models.answer(model, {"x": x})
         got = executable.infer({"x": x})["y"]
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
-        assert not for_now(executable)
+        assert not windows_for_now(executable)
     assert executable.compiled.templates.filled
 
 

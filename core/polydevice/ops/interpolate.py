@@ -336,4 +336,4 @@ class Resize(Op):
         smaller = self.keep_aspect_ratio_policy is KeepAspectRatio.NOT_LARGER
         scale = min(scales) if smaller else max(scales)
         # round() would round halves to even; ONNX rounds them up
-        return [int(np.floor(scale * shape[a] + 0.5)) for a in axes], [scale] * len(axes)
+        return [math.floor(scale * shape[a] + 0.5) for a in axes], [scale] * len(axes)

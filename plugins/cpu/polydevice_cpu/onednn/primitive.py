@@ -319,7 +319,7 @@ class SymbolicPrimitive(Primitive):
         self._asked = self.opaque
         self.number, self.threads = witness.number, witness.threads
         self.implementation, self.is_proved = witness.implementation, False
-        self.chain = None
+        self.chain = _chain(name, arguments)
         self._scratchpad_bytes = None
 
     def compile(self) -> Primitive:

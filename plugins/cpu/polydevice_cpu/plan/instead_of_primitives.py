@@ -62,17 +62,22 @@ def by_machine(step: Step, *, as_onednn: bool = False, is_alone: bool = False) -
     """
     if not isinstance(step, PrimitiveStep) or step.strips or step.blocks:
         return step
-    functions = [each for each in step.primitive.chain or () if isinstance(each, Eltwise)]
-    if as_onednn and any(each.algorithm in _UNLIKE_ONEDNN for each in functions):
+    if as_onednn and not is_as_onednn(step.primitive.chain or ()):
         return step
     make = _MAKERS.get(step.primitive.kind)
     if make is None:
         return step
     is_whole = step.primitive.threads == 1 and not is_alone
-    return make(step, elementwise.MOST if is_whole else elementwise.FEW) or step
+    return make(step, elementwise.are_no_slower if is_whole else elementwise.are_few) or step
 
 
-def _pointwise(step: PrimitiveStep, most: int) -> CodeStep | None:
+def is_as_onednn(chain: Sequence[PostOp]) -> bool:
+    """Whether code of these functions gives the same bits as oneDNN's."""
+    functions = [each for each in chain if isinstance(each, Eltwise)]
+    return all(each.algorithm not in _UNLIKE_ONEDNN for each in functions)
+
+
+def _pointwise(step: PrimitiveStep, may_be: elementwise.MayBe) -> CodeStep | None:
     """What computes each number by itself; None where there is no code for it."""
     chain = _chain(step, 0)
     if chain is None:
@@ -85,7 +90,7 @@ def _pointwise(step: PrimitiveStep, most: int) -> CodeStep | None:
     if kinds is None or (kinds[1] != "f" and elementwise.HELD in steps):
         return None
     forms = _forms([source, *operands, result])
-    told = None if forms is None else elementwise.prepared(steps, forms, most, kinds)
+    told = None if forms is None else elementwise.prepared(steps, forms, may_be, kinds)
     return None if told is None else _code_step(step, Code.of([told]), [source, *operands])
 
 
@@ -97,7 +102,7 @@ def _kinds(source: Value, operands: Sequence[Value], result: Value) -> elementwi
     return None if kinds[0] is None or kinds[1] is None else (kinds[0], kinds[1])
 
 
-def _joining(step: PrimitiveStep, most: int) -> CodeStep | None:
+def _joining(step: PrimitiveStep, may_be: elementwise.MayBe) -> CodeStep | None:
     """What joins a few parts; None where there is no code for it."""
     inputs = [value for index, value in sorted(step.arguments.items()) if index != Arg.DST]
     result = step.arguments[Arg.DST]
@@ -108,11 +113,11 @@ def _joining(step: PrimitiveStep, most: int) -> CodeStep | None:
     axis = next((n for n, each in enumerate(zip(*sizes, strict=True)) if len({*each}) > 1), None)
     if axis is None or len(inputs) > MOST_PARTS:
         return None
-    told = elementwise.joined(axis, forms, most)
+    told = elementwise.joined(axis, forms, may_be)
     return None if told is None else _code_step(step, Code.of(told), inputs)
 
 
-def _product(step: PrimitiveStep, _most: int) -> CodeStep | None:
+def _product(step: PrimitiveStep, _may_be: elementwise.MayBe) -> CodeStep | None:
     """What multiplies matrices; None where there is no code for it."""
     chain = _chain(step, 1)
     if chain is None or step.primitive.implementation != _PRODUCT:
@@ -161,7 +166,7 @@ def _chain(step: PrimitiveStep, first: int) -> tuple[list[elementwise.Step], lis
     if chain is None:
         return None
     for number, post_op in enumerate(chain, first):
-        made = _step(post_op)
+        made = step_of(post_op)
         if made is None:
             return None
         steps.append(made)
@@ -203,8 +208,8 @@ def _words(values: Sequence[Value]) -> list[Form] | None:
     return found
 
 
-def _step(post_op: PostOp) -> elementwise.Step | None:
-    """What machine code does for a function; None where there is no code."""
+def step_of(post_op: PostOp) -> elementwise.Step | None:
+    """Return what machine code does for a function; None where there is no code."""
     if isinstance(post_op, Binary):
         return _INSTRUCTIONS.get(post_op.algorithm)
     if isinstance(post_op, Sum):
@@ -214,7 +219,7 @@ def _step(post_op: PostOp) -> elementwise.Step | None:
     return link_of(post_op)
 
 
-def _copied(step: PrimitiveStep, most: int) -> CodeStep | None:
+def _copied(step: PrimitiveStep, may_be: elementwise.MayBe) -> CodeStep | None:
     """What puts numbers into another order; None where there is no code for it."""
     if step.arguments.keys() != {Arg.SRC, Arg.DST}:  # it is scaled, or moved
         return None
@@ -225,12 +230,12 @@ def _copied(step: PrimitiveStep, most: int) -> CodeStep | None:
         words = _words([source, target])
         if words is None:
             return None
-        told = elementwise.copied(words[0], words[1], _WORD_BYTES, most)
+        told = elementwise.copied(words[0], words[1], _WORD_BYTES, may_be)
     else:
         forms, kinds = _forms([source, target]), _kinds(source, [], target)
         if forms is None or kinds is None:
             return None
-        told = elementwise.prepared([], forms, most, kinds)
+        told = elementwise.prepared([], forms, may_be, kinds)
     return None if told is None else _code_step(step, Code.of([told]), [source])
 
 

@@ -11,6 +11,7 @@ from polydevice_cpu.onednn.constants import Algorithm
 _FUNCTIONS = {
     Algorithm.CLIP: Function.CLIP,
     Algorithm.LINEAR: Function.LINEAR,
+    Algorithm.ROUND: Function.ROUND,
     Algorithm.HARD_SIGMOID: Function.HARDSIGMOID,
     Algorithm.HARD_SWISH: Function.HARDSWISH,
     Algorithm.RELU: Function.RELU,

@@ -36,6 +36,9 @@ displace each other in the first cache, where other numbers lie between."""
 
 WIDEST = max(ROWS)
 
+FEW_ROWS = 4
+"""So many of fewer than 12 rows are computed at once; of still fewer, each by itself."""
+
 Shape = tuple[int, ...]
 
 
@@ -44,6 +47,12 @@ class Seen(NamedTuple):
 
     shape: Shape
     strides: Shape
+
+    def turned(self) -> Seen:
+        """The same with rows for columns."""
+        *shape, rows, columns = self.shape
+        *strides, down, across = self.strides
+        return Seen((*shape, columns, rows), (*strides, across, down))
 
 
 def products(
@@ -81,9 +90,7 @@ def _products(
     is_turned = second.strides[3] != 1
     if first.strides[3] != 1 or result.strides[3] != 1 or (is_turned and second.strides[2] != 1):
         return None
-    if rows < max(ROWS.values()) or not 2 <= terms <= MOST_TERMS:
-        return None
-    if is_turned and columns < BLOCK:
+    if not 2 <= terms <= MOST_TERMS:
         return None
     if min(WIDEST // 2, columns // BLOCK) > MOST_STACK // (4 * BLOCK * terms):
         return None
@@ -102,12 +109,13 @@ def _products(
             constants.append(int.from_bytes(struct.pack("<ff", *operand), "little", signed=True))
     found = []
     for width, start, count in _parts(columns, terms):
-        how = _how(terms, width, is_turned=is_turned)
-        code = _function(width, how, tuple(links))
+        how, at_once = _how(terms, width, is_turned=is_turned), _at_once(rows, width)
+        turned = decided(min(columns, BLOCK)) if is_turned else BLOCK
+        code = _function(width, how, tuple(links), at_once, turned)
         if code is None:
             return None
         for sides, behind in _shares([first, second, *others, result], parts):
-            told = _numbers(sides, links, constants, width, start, count, how)
+            told = _numbers(sides, links, constants, (width, at_once), start, count, how)
             found.append((code, (*behind, *told)))
     return tuple(found)
 
@@ -132,9 +140,18 @@ def _shares(sides: Sequence[Seen], parts: int) -> Iterator[tuple[Sequence[Seen],
 
 
 @lru_cache(maxsize=256)
-def _function(width: int, how: Columns, chain: tuple[Link, ...]) -> Any | None:
-    code = product(width, how, chain)
+def _function(
+    width: int, how: Columns, chain: tuple[Link, ...], at_once: int, turned: int
+) -> Any | None:
+    code = product(width, how, chain, at_once, turned)
     return function_of(code) if has_avx512() else None
+
+
+def _at_once(rows: int, width: int) -> int:
+    """How many rows are computed at once: for other numbers of few, there would be more code."""
+    if rows >= max(ROWS.values()):
+        return ROWS[width]
+    return FEW_ROWS if rows >= FEW_ROWS else 1
 
 
 def _how(terms: int, width: int, *, is_turned: bool) -> Columns:
@@ -170,14 +187,17 @@ def _numbers(
     sides: Sequence[Seen],
     links: Sequence[Link],
     constants: Sequence[int],
-    width: int,
+    tile: tuple[int, int],
     start: int,
     count: int,
     how: Columns,
 ) -> tuple[int, ...]:
-    """What code is told behind the addresses; see `matrix_code`."""
+    """What code is told behind the addresses; see `matrix_code`.
+
+    `tile` is how many vectors of how many rows are computed at once.
+    """
     rows, columns = sides[-1].shape[2:]
-    terms, at_once = sides[0].shape[3], ROWS[width]
+    terms, (width, at_once) = sides[0].shape[3], tile
     tiles = -(-rows // at_once)
     scopes = [scope for function, scope in links if function is not Function.LINEAR]
     of_operands = [0 if each is Scope.ALL else 4 for each in scopes]

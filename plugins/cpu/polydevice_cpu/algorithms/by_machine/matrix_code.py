@@ -42,7 +42,7 @@ BLOCK = 16
 """Numbers of a vector."""
 
 ROWS = {1: 12, 2: 12, 3: 8, 4: 6}
-"""How many rows are computed at once, by how many vectors of them."""
+"""How many rows are computed at once, by how many vectors of them; fewer where there are few."""
 
 LONGEST = 4
 """Functions that may follow: with so many code takes a page."""
@@ -105,9 +105,12 @@ class _Product(Instructions):
     each loop; in the one over rows, to the last tile; and from row to row.
     """
 
-    def __init__(self, width: int, columns: Columns, chain: Sequence[Link]) -> None:
+    def __init__(
+        self, width: int, columns: Columns, chain: Sequence[Link], rows: int, turned: int
+    ) -> None:
         super().__init__()
-        self.width, self.rows, self.columns, self.chain = width, ROWS[width], columns, chain
+        self.width, self.rows, self.columns, self.chain = width, rows, columns, chain
+        self.turned = turned
         self.addresses, self.behind = numbers(chain)
         self.result = self.addresses - 1
         slots = (LEVELS + 1) * self.addresses + LEVELS
@@ -329,7 +332,7 @@ class _Product(Instructions):
 
         def square() -> None:
             self.move(RAX, R8)
-            for row in range(BLOCK):
+            for row in range(self.turned):
                 self.vector(LOAD, row, 0, RAX, mask=_PACKED_MASK)
                 self.add(RAX, R14)
             turn(self)
@@ -381,12 +384,16 @@ def quarters(code: Instructions, register: int, first: int, second: int, how: in
     code.text.append(how)
 
 
-def product(width: int, columns: Columns, chain: Sequence[Link]) -> bytes:
+def product(
+    width: int, columns: Columns, chain: Sequence[Link], rows: int = 0, turned: int = BLOCK
+) -> bytes:
     """Return code that multiplies matrices, `width` vectors of columns at once.
 
     Args:
         width: 1 to 4.
         columns: how those of the second matrix are read.
         chain: what follows.
+        rows: how many are computed at once; 0 for as many as there are registers for.
+        turned: how many columns there are, where fewer than a vector's are turned.
     """
-    return _Product(width, columns, chain).code()
+    return _Product(width, columns, chain, rows or ROWS[width], turned).code()

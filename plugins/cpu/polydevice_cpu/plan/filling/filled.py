@@ -104,8 +104,7 @@ class Filled:
         self._placed = placed
         self._alike_everywhere = found.alike_everywhere if may_be_in_strips else ()
         self._may_be_in_blocks = found.in_blocks if may_be_in_strips else ()
-        self._windows = found.windows_by_machine if may_be_in_strips else found.staying
-        self._products = found.products_by_machine if may_be_in_strips else {}
+        self._with_code = found.with_code if may_be_in_strips else found.staying
         self._at_positions = found.at_positions
         self._may_be_for_now = may_be_in_strips
         self._codes: dict[int, Code | None] = {}
@@ -300,7 +299,7 @@ class Filled:
 
     def has_code(self, place: int) -> bool:
         """Whether there may be machine code for all sizes of a primitive."""
-        return place in self._at_positions or place in self._products or place in self._windows
+        return place in self._with_code or place in self._at_positions
 
     def may_be_by_numpy(self, place: int) -> bool:
         """Whether NumPy may compute a primitive."""
@@ -334,18 +333,22 @@ class Filled:
     def by_machine(self, form: StepForm) -> CodeStep | None:
         """The step with machine code for all sizes; None where oneDNN computes it."""
         step, place, numbers, *_ = form
+        found = self._found
         assert isinstance(step, PrimitiveStep)
         if place in self._at_positions:
             inputs, sizes = self._at_positions[place]
             code = self._code_at_positions(step.primitive, sizes, numbers)
-        elif place in self._products:
-            inputs, code = self._products[place].inputs, self._code_of_product(place)
+        elif place in found.products_by_machine:
+            inputs, code = found.products_by_machine[place].inputs, self._code_of_product(place)
+        elif place in found.pointwise_by_machine:
+            inputs = found.pointwise_by_machine[place].inputs
+            code = found.pointwise_by_machine[place].code(self._sizes)
         else:
-            inputs = self._found.windows_by_machine[place]
+            inputs = found.windows_by_machine[place]
             code = self._code_of_windows(step.primitive, place, numbers)
         if code is None:
             return None
-        self.is_for_now |= place not in self._found.staying
+        self.is_for_now |= place not in found.staying
         read = [self.value(numbers[index]) for index in inputs]
         written = [self.value(numbers[Arg.DST])]
         return CodeStep(step.name, step.type, code, read, written, step.layers)
@@ -367,7 +370,7 @@ class Filled:
 
     def _code_of_product(self, place: int) -> Code | None:
         if place not in self._codes:
-            self._codes[place] = self._products[place].code(self._sizes)
+            self._codes[place] = self._found.products_by_machine[place].code(self._sizes)
         return self._codes[place]
 
     def _code_of_windows(

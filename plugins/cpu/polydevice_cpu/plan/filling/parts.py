@@ -13,7 +13,7 @@ from polydevice_cpu.proof.claim import NotedClaim
 from polydevice_cpu.proof.proof import refusal
 
 LEAST = 16
-"""Positions of the shortest strips that may overlap; of fewer positions there are no strips."""
+"""Positions of the shortest strips that may overlap, but where there are fewer in all."""
 
 REPEATED = 32
 """Of so many positions one may be computed twice, where that spares shorter strips."""
@@ -39,7 +39,7 @@ def pieces(
         twice: so many positions may be computed twice in any case.
     """
     length = 1 << (positions.bit_length() - 1)
-    if length < max(least, LEAST) or (positions % least and not may_repeat):
+    if length < least or (positions % least and not may_repeat):
         return ()
     found, start = [], 0
     while start < positions:

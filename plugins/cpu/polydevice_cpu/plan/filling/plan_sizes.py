@@ -11,8 +11,13 @@ from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, PostOp
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.filling.blocks import Blocks, may_be_in_blocks, products
+from polydevice_cpu.plan.filling.by_machine import matrices
 from polydevice_cpu.plan.filling.by_machine.chains import inputs_of
 from polydevice_cpu.plan.filling.by_machine.matrices import ProductByMachine, product_by_machine
+from polydevice_cpu.plan.filling.by_machine.pointwise import (
+    PointwiseByMachine,
+    pointwise_by_machine,
+)
 from polydevice_cpu.plan.filling.by_machine.positions import (
     AtPositions,
     PositionsByMachine,
@@ -58,8 +63,10 @@ class PlanSizes:
         in_blocks: places of convolutions that may be computed in blocks.
         windows_by_machine: place of a convolution or pool that there is machine code for → what it
             reads, by index on execution.
+        with_code: places of all primitives that there may be machine code for.
         staying: those of them that are computed so in plans that run often, too.
         products_by_machine: place → how machine code computes a product.
+        pointwise_by_machine: place → how machine code computes each number by itself.
         at_positions: place → how machine code computes what treats every position alike.
         products: how many all steps compute, for the sizes that there are.
         strips: what makes primitives for some of the positions.
@@ -82,8 +89,10 @@ class PlanSizes:
         self.by_numpy: dict[int, ByNumPy] = {}
         self.in_blocks: set[int] = set()
         self.windows_by_machine: dict[int, Sequence[int]] = {}
+        self.with_code: set[int] = set()
         self.staying: set[int] = set()
         self.products_by_machine: dict[int, ProductByMachine] = {}
+        self.pointwise_by_machine: dict[int, PointwiseByMachine] = {}
         self.at_positions: dict[int, AtPositions] = {}
         self.products = 0
         self.is_alone = False
@@ -203,8 +212,8 @@ class PlanSizes:
         self._note_kind(primitive)
 
     def _note_kind(self, primitive: SymbolicPrimitive) -> None:
+        place = self.places[id(primitive)]
         if treats_positions_alike(primitive):
-            place = self.places[id(primitive)]
             self.alike_everywhere.add(place)
             form = self.strips.form(primitive, place)
             if form.apart is not None:
@@ -213,22 +222,38 @@ class PlanSizes:
                 if found is not None:
                     self.at_positions[place] = found
         elif may_be_in_blocks(primitive):
-            self.in_blocks.add(self.places[id(primitive)])
+            self.in_blocks.add(place)
         if (product := product_by_machine(primitive)) is not None:
-            self.products_by_machine[self.places[id(primitive)]] = product
+            self.products_by_machine[place] = product
+        if (pointwise := pointwise_by_machine(primitive)) is not None:
+            self.pointwise_by_machine[place] = pointwise
         if may_be_by_machine(primitive):
-            place = self.places[id(primitive)]
             self.windows_by_machine[place] = inputs_of(primitive)
-            if stays_by_machine(primitive):
-                self.staying.add(place)
             sizes = self.windows.sizes(primitive, place)
             if sizes is not None:
                 self._note(sizes, sizes.numbers)
+        self._note_code(primitive, place)
         way = by_numpy(primitive)
         if way is not None:
-            self.by_numpy[self.places[id(primitive)]] = way
+            self.by_numpy[place] = way
         if may_be_a_mean(primitive):
-            self.means.add(self.places[id(primitive)])
+            self.means.add(place)
+
+    def _note_code(self, primitive: SymbolicPrimitive, place: int) -> None:
+        """Note whether there may be machine code for a primitive, and whether it stays."""
+        is_product = place in self.products_by_machine
+        is_window = place in self.windows_by_machine
+        if (
+            is_product
+            or is_window
+            or place in self.at_positions
+            or place in self.pointwise_by_machine
+        ):
+            self.with_code.add(place)
+        if is_product and matrices.stays_by_machine(primitive):
+            self.staying.add(place)
+        if is_window and stays_by_machine(primitive):
+            self.staying.add(place)
 
     def _described(self, primitive: SymbolicPrimitive) -> Hashable:
         """Everything that a primitive is made of, and what was relied on."""

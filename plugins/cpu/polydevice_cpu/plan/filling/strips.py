@@ -7,6 +7,7 @@ generated or proved. Equal code gives equal bits for any position.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -49,6 +50,10 @@ LARGE_BYTES = 1 << 20
 FOR_LARGE = 32
 """So many positions there are for each strip besides the first where weights are large: a product
 of 52 rows and 3 MB of weights takes 860 us at once, and 1,075 in three strips."""
+
+KEPT = 48
+"""Pieces that are kept although no plan uses them, each some 80 kB: plans that have run often have
+primitives of their own, and the next new shape would find none of the pieces that they had."""
 
 Shape = tuple[int, ...]
 
@@ -141,8 +146,8 @@ class StripCut(NamedTuple):
 class StripCutter:
     """Makes primitives for strips of a template's steps; for one thread at a time.
 
-    They are kept as long as plans use them: of each primitive as many as there are powers of
-    two up to the most positions.
+    They are kept as long as plans use them, the latest for longer: of each primitive as many as
+    there are powers of two up to the most positions.
     """
 
     def __init__(self, relied_on: Container[int], in_place: Container[int]) -> None:
@@ -157,6 +162,7 @@ class StripCutter:
         self._forms: dict[int, StripForm] = {}
         self._made: dict[_Key, WeakValueDictionary[int, Piece]] = {}
         self._refused: set[tuple[Any, ...]] = set()
+        self._latest: deque[Piece] = deque(maxlen=KEPT)
 
     def form(self, given: SymbolicPrimitive, place: int) -> StripForm:
         """Return what there is to cut of a primitive that `treats_positions_alike`.
@@ -213,7 +219,9 @@ class StripCutter:
         """
         key, positions, twice = cut
         may_repeat = not self._forms[key[0]].sums and key[0] not in self._in_place
-        least = LEAST if may_repeat else 1
+        least = LEAST if may_repeat and positions >= LEAST else 1
+        if positions < 2:
+            return None
         made = self._made.get(key)
         if made is None:
             made = self._made[key] = WeakValueDictionary()
@@ -255,6 +263,7 @@ class StripCutter:
                 made = replace(made, weights=other.weights)  # compared once
                 break
         known[length] = made
+        self._latest.append(made)
         return made
 
 
@@ -318,11 +327,13 @@ class StripForm:
         found = []
         for layout in self.layouts.values():
             is_open = isinstance(layout, SymbolicDescriptor)
+            # What weights multiply has as many numbers as these, whatever formula tells it.
+            is_told = self.has_weights and layout is self.given.src
             may_be_cut = (
                 is_open
                 and layout.strides is not None
                 and len(layout.shape) == len(self.result.shape)
-                and (axis is None or not is_symbolic(layout.shape[axis]))
+                and (axis is None or is_told or not is_symbolic(layout.shape[axis]))
             )
             found.append((layout, is_open, may_be_cut))
         return found

@@ -17,7 +17,6 @@ from polydevice.symbolic_size import (
     Number,
     UntraceableError,
     is_symbolic,
-    is_within,
     largest,
     number_of,
 )
@@ -30,7 +29,6 @@ from polydevice_cpu.onednn.engine import ALIGNMENT_BYTES
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.filling.filled import Filled, UnfitError, may_be_kept
 from polydevice_cpu.plan.filling.needs import Known
-from polydevice_cpu.plan.filling.parts import LEAST
 from polydevice_cpu.plan.filling.recipe import StepForm, ValueForm
 from polydevice_cpu.plan.plan import PlanParts
 from polydevice_cpu.plan.step import ArrayStep, ByMachine, Compute, PrimitiveStep, TailStep
@@ -314,7 +312,7 @@ class Making:
             return None
         assert isinstance(given.primitive, SymbolicPrimitive)
         cut = self._filled.cut(given.primitive, form.place)
-        if cut is None or not is_within(LEAST - cut.positions, 0):
+        if cut is None or not cut.positions > 1:
             return None
         homes, constants, types, seen = {}, {}, {}, []
         packed = None

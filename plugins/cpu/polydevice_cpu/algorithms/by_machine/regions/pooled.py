@@ -10,7 +10,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
-from polydevice.symbolic_size import UntraceableError, is_symbolic
+from polydevice.symbolic_size import single_bits
 from polydevice_cpu.algorithms.by_machine.code import Code, Told, has_avx512, parts_of
 from polydevice_cpu.algorithms.by_machine.regions.geometry import BEHIND, ENTRY, RECORD
 from polydevice_cpu.algorithms.by_machine.regions.kernel import AT, LANES, Bins, Form, emitted
@@ -161,8 +161,8 @@ def _numbers(
         *(*skipped, count, channels, each * height * width, images),
         *(roi, image, result, 4 * LANES * rows * columns),
         *(8 if of_elements else 4, rows, each * width, start, height - 1),
-        _of_floats(height, height - 1),
-        *(4 if of_elements else 0, columns, each, across, width - 1, _of_floats(width, width - 1)),
+        _of_sizes(height, height - 1),
+        *(4 if of_elements else 0, columns, each, across, width - 1, _of_sizes(width, width - 1)),
         *(pooling.ratio, pooling.ratio or SAMPLES, is_shared, is_shared),
         *(_of_floats(pooling.before, pooling.scale), behind, _of_floats(limit, -limit)),
         *(_of_floats(-np.inf, 0.0), _of_floats(1.0, -1.0)),
@@ -177,12 +177,11 @@ _PASSES_NAN = 0x22
 """What `vfixupimmps` does with numbers that are none: they become the result."""
 
 
-def _of_floats(low: float, high: float) -> int:
-    """Two floats as a number of 8 bytes.
+def _of_sizes(low: int, high: int) -> int:
+    """Two floats that are no less than 0 as a number of 8 bytes, or as a formula."""
+    return single_bits(low) | single_bits(high) << 32
 
-    Raises:
-        UntraceableError: one of them is a formula.
-    """
-    if is_symbolic(low) or is_symbolic(high):
-        raise UntraceableError("floats of a size are for this size alone")
+
+def _of_floats(low: float, high: float) -> int:
+    """Two floats as a number of 8 bytes."""
     return int(struct.unpack("<q", struct.pack("<2f", low, high))[0])

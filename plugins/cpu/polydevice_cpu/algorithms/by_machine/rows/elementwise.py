@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, TypeGuard
 
@@ -61,7 +61,7 @@ Operand = tuple[int, bool]
 """What points to an operand, and whether it has a number for each; else one for all."""
 
 _POINTERS = R8, R9, R10, R11, R12, R13, RBX, RBP
-_LANES, _VECTOR, _LEAST, _SOME = 16, 0, 1, 1
+LANES, _VECTOR, _LEAST, _SOME = 16, 0, 1, 1
 _WHOLE, _MASK, _REST, _COUNT, _BEHIND = range(AXES - 1, AXES + 4)
 """Behind the sizes of the outer axes: vectors of a row, the mask of the last one's numbers, the
 bytes of these in f32, and how many they are."""
@@ -76,8 +76,25 @@ _NARROW = {"u": (0x11, 255.0), "s": (0x21, 127.0)}
 """vpmovusdb and vpmovsdb, and the largest number."""
 
 
+MayBe = Callable[[int, int], bool]
+"""Whether so many numbers of a result may be computed, in so many rows."""
+
+
+def are_few(count: int, rows: int) -> bool:
+    """Whether several threads of oneDNN's take more for so many numbers, in so many rows."""
+    return count <= FEW and rows <= MOST_ROWS
+
+
+def are_no_slower(count: int, rows: int) -> bool:
+    """Whether one thread of oneDNN's takes no less."""
+    return count <= MOST and (rows <= MOST_ROWS or count >= LEAST_ROW * rows)
+
+
 def prepared(
-    steps: Sequence[Step], forms: Sequence[Form], most: int = MOST, kinds: Kinds = FLOATS
+    steps: Sequence[Step],
+    forms: Sequence[Form],
+    may_be: MayBe = are_no_slower,
+    kinds: Kinds = FLOATS,
 ) -> Told | None:
     """Return machine code and what it is told, but for the addresses of operands and result.
 
@@ -85,7 +102,7 @@ def prepared(
         steps: what is done to the numbers of the first operand.
         forms: of the operands, in the order in which steps read them, and of the result, to which
             they are stretched.
-        most: numbers that the result may have.
+        may_be: whether so many numbers may be computed, in so many rows.
         kinds: integers of 8 bits are read as f32, and results rounded to even ones and kept within
             limits; then elements follow each other along rows.
 
@@ -94,17 +111,17 @@ def prepared(
     """
     addresses = range(len(forms))
     nothing = [0] * len(forms)
-    return _told(tuple(steps), forms, addresses, nothing, len(forms), most, kinds=kinds)
+    return _told(tuple(steps), forms, addresses, nothing, len(forms), may_be, kinds=kinds)
 
 
-def joined(axis: int, forms: Sequence[Form], most: int = MOST) -> list[Told] | None:
+def joined(axis: int, forms: Sequence[Form], may_be: MayBe = are_no_slower) -> list[Told] | None:
     """Return code, likewise, that joins operands along an axis."""
     found, behind = [], 0
     *parts, (_, strides) = forms
     last = len(parts)
     for number, (sizes, steps) in enumerate(parts):
         own = [(sizes, steps), (sizes, strides)]
-        told = _told((), own, (number, last), (0, behind), last + 1, most)
+        told = _told((), own, (number, last), (0, behind), last + 1, may_be)
         if told is None:
             return None
         found.append(told)
@@ -112,11 +129,13 @@ def joined(axis: int, forms: Sequence[Form], most: int = MOST) -> list[Told] | N
     return found
 
 
-def copied(source: Form, target: Form, item_bytes: int, most: int = MOST) -> Told | None:
+def copied(
+    source: Form, target: Form, item_bytes: int, may_be: MayBe = are_no_slower
+) -> Told | None:
     """Return code, likewise, that copies elements of 4 or 8 bytes and stretches them."""
     if item_bytes not in (4, 8):
         return None
-    return _told((), [source, target], (0, 1), (0, 0), 2, most, item_bytes)
+    return _told((), [source, target], (0, 1), (0, 0), 2, may_be, item_bytes)
 
 
 def _told(
@@ -125,7 +144,7 @@ def _told(
     places: Sequence[int],
     begins: Sequence[int],
     addresses: int,
-    most: int,
+    may_be: MayBe,
     item_bytes: int = 4,
     kinds: Kinds = FLOATS,
 ) -> Told | None:
@@ -137,7 +156,7 @@ def _told(
         places: which of the addresses they are at.
         begins: how many bytes behind each.
         addresses: how many there are.
-        most: numbers that the result may have.
+        may_be: see `prepared`.
         item_bytes: of a number; those of 8 are copied alone.
         kinds: see `prepared`.
     """
@@ -153,9 +172,7 @@ def _told(
     if not is_by_rows:
         sizes, along = [*sizes, 1], [[*each, item_bytes] for each in along]  # rows of one number
     count, rows = math.prod(sizes), math.prod(sizes[:-1])
-    if not 0 < count <= most or len(sizes) > AXES:
-        return None
-    if rows > MOST_ROWS and count < LEAST_ROW * rows:
+    if len(sizes) > AXES or not count > 0 or not may_be(count, rows):
         return None
     if len(forms) > len(_POINTERS) or not has_avx512():
         return None
@@ -169,7 +186,7 @@ def _told(
     for place, begin in zip(places, begins, strict=True):
         numbers[place] = begin
     lanes = sizes[-1] * (item_bytes // 4)
-    whole, rest = lanes // _LANES, lanes % _LANES
+    whole, rest = lanes // LANES, lanes % LANES
     numbers += [*sizes[:-1], whole, (1 << rest) - 1, 4 * rest, rest]
     for axis in reversed(range(AXES - 1)):
         numbers += [each[axis] - each[axis + 1] * sizes[axis + 1] for each in along]
@@ -288,7 +305,7 @@ class _Rows(Chain):
         whole = len(self.text)
         self._append_vector(0)
         for pointer, is_bytes in moved:
-            self.step(pointer, _LANES if is_bytes else 4 * _LANES)
+            self.step(pointer, LANES if is_bytes else 4 * LANES)
         self.again(RCX, whole)
         self.here(few)
         self.load(RAX, R14, self._addresses + _REST)

@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 import struct
 from functools import lru_cache
+from typing import Any
 
 from polydevice.processor.machine_code import function_of
-from polydevice_cpu.algorithms.by_machine.code import Told
+from polydevice_cpu.algorithms.by_machine.code import Told, told
 from polydevice_cpu.algorithms.by_machine.instructions import (
     LOAD,
     R8,
@@ -32,6 +33,8 @@ MOST = 1 << 14
 """Elements; of more, other code takes less time for each."""
 
 LANES = 16
+
+_NINE = struct.Struct("@9q")
 
 _SOURCE, _RESULT, _PARTS, _BLOCKS, _LENGTH, _STEP, _PART, _RESULT_PART, _MASK = range(9)
 """What columns are told: addresses; parts; blocks of columns; the axis' size; bytes between two of
@@ -133,10 +136,8 @@ def where(shape: tuple[int, ...], axis: int, *, largest: bool, is_wide: bool) ->
 
 def _numbers(
     sizes: tuple[int, int, int], side_by_side: int, result_bytes: int, part_bytes: int
-) -> bytes:
+) -> Any:
     before, size, behind = sizes
     blocks = -(-side_by_side // LANES)
     mask = (1 << (side_by_side - (blocks - 1) * LANES)) - 1
-    return struct.pack(
-        "@9q", 0, 0, before, blocks, size, 4 * behind, part_bytes, result_bytes, mask
-    )
+    return told(_NINE.pack, 0, 0, before, blocks, size, 4 * behind, part_bytes, result_bytes, mask)

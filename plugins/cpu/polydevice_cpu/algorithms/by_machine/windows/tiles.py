@@ -74,6 +74,8 @@ class Function(Enum):
     """Of a share of which the logistic function is taken."""
     CLIP = "clip"
     """Between the two."""
+    ROUND = "round"
+    """To whole numbers, halves to even ones."""
     SUM = "sum"
     """With what the result has held, so that nothing may be computed twice."""
     ADD = "add"
@@ -332,6 +334,9 @@ def _append_short(code: Instructions, sum_: int, function: Function) -> None:
     elif function is Function.CLIP:
         code.of_vectors(MAX, sum_, sum_, _SHARE)
         code.of_vectors(MIN, sum_, sum_, _MOVED)
+    elif function is Function.ROUND:
+        code.vector(0x08, sum_, 0, sum_, kind=3, prefix=1, is_memory=False)
+        code.text.append(0)  # to the nearest
     elif function is Function.QUOTIENT:
         code.of_vectors(DIVIDE, sum_, sum_, _SHARE)
     elif function in {Function.PRELU, Function.LEAKY}:

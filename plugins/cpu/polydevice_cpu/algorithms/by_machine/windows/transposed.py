@@ -80,7 +80,7 @@ def code_of_phases(
     pictures, read, width = source
     _, channels, wide = result
     written, step, found = 4 * channels, len(given), []
-    for first, pad, constants in given[:wide]:
+    for first, pad, constants in given if wide >= step else given[:wide]:
         assert constants.weights is not None
         windows = Windows((len(constants.weights), 1), (1, 1), (0, 0), (pad, 0), is_depthwise=False)
         own = pictures, channels, -((first - wide) // step), 1

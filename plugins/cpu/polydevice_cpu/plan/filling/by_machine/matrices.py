@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from polydevice.symbolic_size import is_within
+from polydevice.symbolic_size import is_symbolic, is_within
 from polydevice_cpu.algorithms.by_machine.code import PARTS, Code, Told, may_share
 from polydevice_cpu.algorithms.by_machine.matrices import Seen, products
 from polydevice_cpu.algorithms.by_machine.matrix_code import LONGEST, Function
@@ -23,8 +23,9 @@ from polydevice_cpu.onednn.descriptor import (
 )
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
 
-_PRODUCT = "brg:avx512_core"
-"""oneDNN's code whose order of computing is followed."""
+_PRODUCT, _STRIDED = "brg:avx512_core", "gemm:jit:f32"
+"""oneDNN's code whose order of computing is followed; and what it takes where rows lie apart, which
+adds up in another order for some sizes."""
 
 MOST_PRODUCTS = 1 << 27
 """So many numbers are multiplied: of more, some per cent take longer than to generate code."""
@@ -69,8 +70,13 @@ def product_by_machine(given: Primitive) -> ProductByMachine | None:
     """Return how machine code computes a primitive; None where it does for no sizes."""
     if not isinstance(given, SymbolicPrimitive) or not (given.threads == 1 or may_share()):
         return None
-    is_product = given.name == "matmul" and given.implementation == _PRODUCT
+    is_product = given.name == "matmul" and given.implementation in (_PRODUCT, _STRIDED)
     return _product(given) if is_product else None
+
+
+def stays_by_machine(given: SymbolicPrimitive) -> bool:
+    """Whether a product by machine code is computed so in plans that run often, too."""
+    return given.implementation == _STRIDED
 
 
 def _product(given: SymbolicPrimitive) -> ProductByMachine | None:
@@ -89,26 +95,39 @@ def _product(given: SymbolicPrimitive) -> ProductByMachine | None:
     if len(chain) < len(links) or len(chain) > LONGEST:
         return None
 
-    threads = given.threads
+    threads, inputs = given.threads, [Arg.SRC, Arg.WEIGHTS]
+    # Columns times one column, where terms lie apart, are the same sums with rows for columns.
+    is_turned = _is_one(sides[2].shape[-1]) and not _is_one((sides[0].strides or (1,))[-1])
+    if is_turned:
+        sides[:2], inputs = [sides[1], sides[0]], inputs[::-1]
+
+    def seen(layout: Descriptor, sizes: _Sizes) -> Seen:
+        found = _seen(layout, sizes)
+        return found.turned() if is_turned else found
 
     def told(sizes: _Sizes) -> Sequence[Told] | None:
-        seen = [_seen(each, sizes) for each in sides]
-        multiplied = math.prod(seen[2].shape) * seen[0].shape[3]
+        first, second, result = (seen(each, sizes) for each in sides)
+        multiplied = math.prod(result.shape) * first.shape[3]
         if not is_within(multiplied, threads * MOST_PRODUCTS):
             return None
         parts = threads * PARTS if threads > 1 and multiplied >= FEW_PRODUCTS else 1
         functions = [
-            (function, _seen(operand, sizes) if isinstance(operand, Descriptor) else operand)
+            (function, seen(operand, sizes) if isinstance(operand, Descriptor) else operand)
             for function, operand in chain
         ]
-        return products(seen[0], seen[1], seen[2], tuple(functions), parts)
+        return products(first, second, result, tuple(functions), parts)
 
     operands = [
         Arg.ATTR_POST_OP * (number + 1) | Arg.SRC_1
         for number, (_, operand) in enumerate(chain)
         if isinstance(operand, Descriptor)
     ]
-    return ProductByMachine([Arg.SRC, Arg.WEIGHTS, *operands], told, threads)
+    return ProductByMachine([*inputs, *operands], told, threads)
+
+
+def _is_one(size: object) -> bool:
+    """Whether a size or step is 1 for all sizes."""
+    return not is_symbolic(size) and size == 1
 
 
 def _link(post_op: PostOp) -> tuple[Function, Descriptor | tuple[float, float]] | None:

@@ -17,23 +17,27 @@ from polydevice_cpu.plan.filling.by_machine.chains import ONE_SLOPE_PER_CHANNEL,
 
 CONVOLUTION, TRANSPOSED = "convolution_forward", "deconvolution_forward"
 DEPTHWISE, PRODUCT = "brdgmm_dw:avx512_core", "brg:avx512_core"
-_WITH_ALL_CHANNELS = "brgconv:avx512_core", "jit:avx512_core"
+_WITH_ALL_CHANNELS, OF_ONE_ELEMENT = (
+    ("brgconv:avx512_core", "jit:avx512_core"),
+    "brgconv_1x1:avx512_core",
+)
 """oneDNN's code whose order of adding is followed; other code pads with zeros, or adds in parts."""
 
 MOST_US = {"brgconv:avx512_core": 700.0, "jit:avx512_core": 110.0}
-MOST_US |= {DEPTHWISE: 60.0, PRODUCT: 150.0}
+MOST_US |= {DEPTHWISE: 60.0, PRODUCT: 150.0, OF_ONE_ELEMENT: 150.0}
 """How much longer than oneDNN's the code may take: a plan runs eight times so, and oneDNN takes
 0.95, 0.45, 0.25 and 0.35 ms to choose, generate and bind code for a size."""
 
 MORE_NS = {"brgconv:avx512_core": 0.015, "jit:avx512_core": 0.04, DEPTHWISE: 0.03, PRODUCT: 0.03}
+MORE_NS |= {OF_ONE_ELEMENT: 0.02}
 """How much longer a step takes than in oneDNN's code: -3 to 20, 15 to 25, -12 to 15 and, where
 there are few channels, -50 to 40 %."""
 
 MOST_POOLS_US = 80.0
 """How long it may take for pools: oneDNN's takes a third at least, and 0.2 to 0.3 ms to make."""
 
-MOST_CHANNELS = 96
-"""Channels of a source that oneDNN adds in one go."""
+MOST_CHANNELS, MOST_OF_ONE_ELEMENT = 96, 1024
+"""Channels of a source that oneDNN adds in one go, and those of windows of one element."""
 
 MOST_WEIGHTS_BYTES = 1 << 20
 """Weights of convolutions along one axis, which are read for every few positions: up to so many
@@ -70,6 +74,7 @@ def may_be_by_machine(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
         has_code = weights.shape[1:3] == (1, 1) and rank == 5
     else:
         has_code = rank == len(src.shape) < 5 and given.implementation in _WITH_ALL_CHANNELS
+        has_code |= rank == len(src.shape) == 4 and _is_in_steps(given)
     is_small = is_known(*weights.shape) and 4 * math.prod(weights.shape) <= MOST_WEIGHTS_BYTES
     return (
         has_code
@@ -80,6 +85,12 @@ def may_be_by_machine(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
         and all(map(is_open, (src, dst)))
         and not attributes.quantisation
     )
+
+
+def _is_in_steps(given: SymbolicPrimitive) -> bool:
+    """Whether windows of one element leave elements out between them; others are positions."""
+    steps, *_ = cast("Geometry", given.arguments[GEOMETRY])
+    return given.implementation == OF_ONE_ELEMENT and is_known(*steps) and {*steps} != {1}
 
 
 def stays_by_machine(given: SymbolicPrimitive) -> bool:
@@ -132,7 +143,14 @@ def _may_be_of_rows(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
     )
 
 
-def is_in_order(windows: Windows, behind: Sequence[int], channels: int, wide: int) -> bool:
+def most_channels(given: Primitive) -> int:
+    """Return how many channels of a source oneDNN's code adds in one go."""
+    return MOST_OF_ONE_ELEMENT if given.implementation == OF_ONE_ELEMENT else MOST_CHANNELS
+
+
+def is_in_order(
+    windows: Windows, behind: Sequence[int], channels: int, wide: int, most: int = MOST_CHANNELS
+) -> bool:
     """Whether oneDNN adds elements line by line, and those of a line from the left.
 
     It does not where windows at an end of a row lack their middle, which it adds first of all
@@ -144,10 +162,11 @@ def is_in_order(windows: Windows, behind: Sequence[int], channels: int, wide: in
         behind: how far the last ones reach over the end.
         channels: of the source.
         wide: positions of a row of the result.
+        most: see `most_channels`.
     """
     if windows.is_depthwise:
         return True
     reach = max(windows.pads[1], behind[1])
     is_whole = reach <= (windows.sizes[1] - 1) // 2 and windows.gaps[1] == 0
     is_whole = is_whole and (wide == 1 or reach <= wide)
-    return is_whole and channels <= MOST_CHANNELS
+    return is_whole and channels <= most

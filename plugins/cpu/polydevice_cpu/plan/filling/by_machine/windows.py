@@ -60,6 +60,7 @@ from polydevice_cpu.plan.filling.by_machine.suitable_windows import (
     WEIGHTS,
     Geometry,
     is_in_order,
+    most_channels,
     stays_by_machine,
 )
 from polydevice_cpu.plan.filling.recipe import Packing, ValueForm
@@ -113,7 +114,7 @@ class WindowSizes:
         self.least_wide, channels = -1, given.src.shape[1]
         if len(behind) == 2 and is_known(channels, *behind, *windows.pads, *windows.gaps):
             reach = max(windows.pads[1], behind[1], 1)
-            if is_in_order(windows, behind, channels, reach):
+            if is_in_order(windows, behind, channels, reach, most_channels(given)):
                 self.least_wide = 0 if windows.is_depthwise else reach
         source, result = _as_picture(given.src.shape), _as_picture(given.dst.shape)
         apart: Number = 0
@@ -230,7 +231,8 @@ class WindowsByMachine:
         *geometry, behind = sizes(given)[GEOMETRY]
         windows = _windows(form.window, geometry, is_depthwise=form.is_depthwise)
         channels, wide = sides[0].shape[1], sides[1].shape[-1]
-        if not form.stays and not is_in_order(windows, behind, channels, wide):
+        most = most_channels(given)
+        if not form.stays and not is_in_order(windows, behind, channels, wide, most):
             return None
         return self._told(place, sides, windows, sizes)
 
