@@ -169,6 +169,9 @@ def assert_close(got, wanted):
 def test_functions_of_what_lies_in_another_order_in_strips(core, monkeypatch):
     """Or in one row, and integers that become floating-point numbers where they lie."""
     monkeypatch.setattr("polydevice_cpu.plan.filling.with_numpy.copies.MOST_NS", 0.0)
+    monkeypatch.setattr(
+        "polydevice_cpu.plan.filling.plan_sizes.pointwise_by_machine", lambda _: None
+    )
     g = Graph(np.random.default_rng(3))
     executable = load(core, heads(g, np.uint8, 64), CPU_THREADS_NUM=1)
     request, found = executable.create_infer_request(), set()

@@ -55,6 +55,7 @@ def windows_for_now(executable):
 
 def test_new_shapes_are_computed_by_machine_code_and_later_by_onednn(core, monkeypatch):
     monkeypatch.setattr(settling, "RUNS", 3)
+    monkeypatch.setattr("polydevice_cpu.plan.filling.filled.STAYING_US", 0.0)
     model = picture()
     executable = load(core, model, CPU_THREADS_NUM=1)
     request, seen = executable.create_infer_request(), 0
