@@ -30,13 +30,13 @@ def test_gather_of_texts(index):
             np.testing.assert_array_equal(got, want)
 
 
-def on_both(node, inputs, initializers, feed) -> np.ndarray:
+def on_both(node, inputs, initializers, feed, kind=TensorProto.STRING) -> np.ndarray:
     """Run one operator on texts here and in ONNX Runtime; return what both answer."""
     info = helper.make_tensor_value_info
     given = [info(name, TensorProto.STRING, shape) for name, shape in inputs.items()]
-    outputs = [info("y", TensorProto.STRING, None)]
+    outputs = [info("y", kind, None)]
     graph = helper.make_graph([node], "texts", given, outputs, initializers)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
     content = model.SerializeToString()
     (want,) = onnxruntime.InferenceSession(content).run(None, feed)
     with Core() as core, core.load_network(core.read_network(content), "CPU") as network:
@@ -56,3 +56,17 @@ def test_transposed_texts():
     node = helper.make_node("Transpose", ["x"], ["y"], perm=[1, 0])
     found = on_both(node, {"x": [2, 2]}, [], {"x": np.array([["a", "äöü"], ["", "d"]], object)})
     assert found.tolist() == [["a", ""], ["äöü", "d"]]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"(?i)[^a-z]", r"(?i)[^\W]", r"(?i)s", r"(?i)\w", r"(?i)\W", r"(?i)σ", r"(?i)[^σ]",
+        r"(?i)[ß-ö]", r"(?i)[[:^alpha:]]", r"(?i:k)|å", r"(?i)ǆ", r"(?i)ı", r"(?i)[^İi]",
+        r"\101", r"\0", r"[\07\60-\071]", r"\C", r"\C\C", r"(?i)\C{2}|s", r"a\C*", r"\C*\b",
+    ],
+)  # fmt: skip
+def test_regular_expressions(pattern):
+    texts = ["", "a\0é", "ss", "aß", *"AakKåÅ1_SsſéÉßẞöÖσςΣıiIİǄǅǆﬁ\0\7\u212a\u212b日😀"]
+    node = helper.make_node("RegexFullMatch", ["x"], ["y"], pattern=pattern)
+    on_both(node, {"x": [len(texts)]}, [], {"x": np.array(texts, object)}, TensorProto.BOOL)
