@@ -86,6 +86,17 @@ def test_multi_head_attention_with_past(rng: np.random.Generator) -> None:
     check("MultiHeadAttention", [q, k, v, None, None, None, *past], 3, num_heads=2)
 
 
+@pytest.mark.parametrize(
+    ("queries", "keys", "past"), [(2, 4, 0), (4, 3, 0), (3, 3, 0), (1, 5, 0), (3, 3, 4), (3, 5, 2)]
+)
+def test_multi_head_attention_to_no_later_keys(queries, keys, past, rng) -> None:
+    """Query i sees key i and those before it, past ones too; the last one sees all there are."""
+    q, k, v = _f(rng, 2, queries, 8), _f(rng, 2, keys, 8), _f(rng, 2, keys, 8)
+    before = [_f(rng, 2, 2, past, 4), _f(rng, 2, 2, past, 4)] if past else []
+    inputs = [q, k, v, *([None] * 3 if past else []), *before]
+    check("MultiHeadAttention", inputs, 3 if past else 1, num_heads=2, unidirectional=1)
+
+
 @pytest.mark.parametrize("interleaved", [0, 1])
 @pytest.mark.parametrize("rank", [3, 4])
 @pytest.mark.parametrize("offset", [False, True])
