@@ -70,3 +70,31 @@ def test_regular_expressions(pattern):
     texts = ["", "a\0é", "ss", "aß", *"AakKåÅ1_SsſéÉßẞöÖσςΣıiIİǄǅǆﬁ\0\7\u212a\u212b日😀"]
     node = helper.make_node("RegexFullMatch", ["x"], ["y"], pattern=pattern)
     on_both(node, {"x": [len(texts)]}, [], {"x": np.array(texts, object)}, TensorProto.BOOL)
+
+
+@pytest.mark.parametrize("given", [{}, {"default_int64": 5, "default_float": 1.5}, {"tensor": 7}])
+@pytest.mark.parametrize("kind", ["i8", "i4", "i2", "f4", "f8", "O"])
+def test_what_unknown_labels_become(kind, given):
+    """-1, -0.0 or "_Unused", unless an attribute says otherwise, a tensor before others."""
+    known = np.array(["nine"] if kind == "O" else [9], kind)
+    wanted = {"f": -0.0, "O": "_Unused"}.get(known.dtype.kind, -1)
+    wanted = {"i8": 5, "f4": 1.5}.get(kind, wanted) if "default_float" in given else wanted
+    if "tensor" in given:
+        wanted = "seven" if kind == "O" else known.dtype.type(7).item()
+        given = {"default_tensor": numpy_helper.from_array(np.array([wanted], kind), "d")}
+    node = helper.make_node(
+        "LabelEncoder", ["x"], ["y"], domain="ai.onnx.ml", keys_int64s=[4],
+        values_tensor=numpy_helper.from_array(known, "v"), **given,
+    )  # fmt: skip
+    numbers = helper.make_tensor_value_info("x", TensorProto.INT64, [3])
+    result = helper.make_tensor_value_info("y", helper.np_dtype_to_tensor_dtype(known.dtype), [3])
+    graph = helper.make_graph([node], "labels", [numbers], [result])
+    imports = [helper.make_opsetid("ai.onnx.ml", 4)]
+    content = helper.make_model(graph, opset_imports=imports, ir_version=10).SerializeToString()
+    with Core() as core, core.load_network(core.read_network(content), "CPU") as network:
+        found = network.infer({"x": np.array([4, 3, 5])})["y"]
+    assert found.dtype == known.dtype
+    assert list(map(repr, found.tolist())) == list(map(repr, [*known.tolist(), wanted, wanted]))
+    if kind in ("i8", "f4", "O"):  # which ONNX Runtime has
+        session = onnxruntime.InferenceSession(content)
+        assert session.run(None, {"x": np.array([4, 3, 5])})[0].tolist() == found.tolist()
