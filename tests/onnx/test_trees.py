@@ -118,6 +118,29 @@ def test_the_root_is_the_node_that_is_listed_first(numbers: list[int], device: s
     assert answer.tolist() == y.tolist()
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize(("aggregate", "sign"), [("MIN", 1), ("MAX", -1)])
+def test_targets_without_votes_are_finite(aggregate: str, sign: int, kind: type) -> None:
+    """The limit of f32, which the output has, of whatever type the features are."""
+    node = helper.make_node(
+        "TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml", n_targets=2,
+        aggregate_function=aggregate, nodes_treeids=[0] * 3, nodes_nodeids=[0, 1, 2],
+        nodes_featureids=[0] * 3, nodes_values=[0.5, 0, 0],
+        nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"],
+        nodes_truenodeids=[1, 0, 0], nodes_falsenodeids=[2, 0, 0], target_treeids=[0, 0],
+        target_nodeids=[1, 2], target_ids=[0, 1], target_weights=[1.0, 2.0],
+    )  # fmt: skip
+    proto = _model(node, 3)
+    proto.graph.input[0].type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(
+        np.dtype(kind)
+    )
+    x = np.zeros((2, FEATURES), kind)
+    x[1, 0] = 1
+    (y,) = run(proto, x)
+    none = sign * np.finfo(np.float32).max
+    assert y.dtype == np.float32 and y.tolist() == [[1, none], [none, 2]]
+
+
 @pytest.mark.parametrize("transform", ["SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"])
 def test_transforms(transform: str, device: str, rng: Rng) -> None:
     node = _regressor(rng, trees=3, depth=2, post_transform=transform)

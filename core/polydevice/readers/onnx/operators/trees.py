@@ -79,6 +79,7 @@ def tree_ensemble_regressor(n: OnnxNode) -> Port:
         _forest(n, "target"),
         n.required("n_targets"),
         n.attribute("aggregate_function", "SUM"),
+        ElementType.f32,
     )
     base = _base(n)
     if base.size:
