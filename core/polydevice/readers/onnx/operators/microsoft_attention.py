@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from polydevice.dtype import ElementType
+from polydevice.errors import ModelFormatError
 from polydevice.node import Port
 from polydevice.ops.arithmetic import Add, Divide, Multiply, Subtract
 from polydevice.ops.attention import ScaledDotProductAttention
@@ -183,6 +184,13 @@ def attend_to_itself(
         projected = n.emit(Add(), projected, bias)
     sizes = n.attribute("qkv_hidden_sizes")
     if sizes:
+        if len(sizes) != 3:
+            raise ModelFormatError(f"qkv_hidden_sizes has {len(sizes)} numbers; legal: 3")
+        if (past is not None or n.wants(1)) and sizes[1] != sizes[2]:
+            raise n.unsupported(
+                f"past or present keys and values of different sizes, {sizes[1:]} in "
+                "qkv_hidden_sizes; they are halves of one tensor. Leave them out"
+            )
         parts = n.emit_all(VariadicSplit(), projected, 2, sizes)
     else:
         parts = n.emit_all(Split(3), projected, 2)
