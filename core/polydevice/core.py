@@ -258,6 +258,7 @@ class Core:
         Raises:
             DeviceNotFoundError: saying what was left out and why.
             UnsupportedNetworkError: listing every node that the device cannot run.
+            ElementTypeError: for an input without an element type.
             OptionError: (a subclass) for a wrong key or value.
             PluginError: when the plugin fails in another way; the cause is chained.
         """

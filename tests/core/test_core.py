@@ -12,11 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from polydevice import Core
+from polydevice import Core, ElementType
 from polydevice.errors import (
     DeviceError,
     DeviceNameError,
     DeviceNotFoundError,
+    ElementTypeError,
     ModelFileError,
     OptionValueError,
     PluginError,
@@ -276,7 +277,7 @@ def test_broken_plugins_never_take_core_down(bad_plugins):
     out = run_with(
         bad_plugins,
         """
-        from polydevice import Core
+        from polydevice import Core, ElementType
         from polydevice.errors import DeviceError
         with Core() as core:
             print(core.available_devices)
@@ -303,7 +304,7 @@ def test_asking_for_a_broken_plugin_raises_its_reason_and_the_fix(bad_plugins, n
     out = run_with(
         bad_plugins,
         f"""
-        from polydevice import Core
+        from polydevice import Core, ElementType
         from polydevice.errors import PluginError
         with Core() as core:
             try:
@@ -329,3 +330,12 @@ def test_importing_loads_no_device_library():
         """,
     )
     assert out == "[]\n"
+
+
+def test_an_input_without_an_element_type_is_named(core):
+    """And what it may be; before a device is asked."""
+    network = relu_network()
+    (node,) = network.parameters
+    node.op = node.op.replace(element_type=ElementType.dynamic)
+    with pytest.raises(ElementTypeError, match="input 'x' has no element type.*f16, f32"):
+        core.load_network(network, "ECHO")

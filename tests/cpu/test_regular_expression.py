@@ -53,6 +53,26 @@ def test_what_only_re2_has():
     assert Pattern(r"(?m)a$\n^b").fullmatch("a\nb")
 
 
+@pytest.mark.parametrize(
+    ("pattern", "matching"),
+    [
+        (r"(?i)[^a-z]", "é1_ßẞσςΣı\0\6"), (r"(?i)[^\W]", "AakK1_Ssſ\u212a"), (r"(?i)s", "Ssſ"),
+        (r"(?i)\w", "AakK1_Ssſ\u212a"), (r"(?i)\W", "éßẞσςΣı\0\6"), (r"(?i)σ", "σςΣ"),
+        (r"(?i)ß", "ßẞ"), (r"(?i)[[:^lower:]]", "éßẞσςΣ1_ı\0\6"), (r"(?i)[J-L]", "kK\u212a"),
+        (r"(?i:[\x{3a3}])", "σςΣ"), (r"(?i)\Qk\E", "kK\u212a"), (r"(?i)ı", "ı"),
+        (r"\101|\0", "A\0"), (r"\137", "_"), (r"[\60\0061]", "1\6"), (r"\C", "AakK1_Ss\0\6"),
+        (r"\C\C", "éßσςΣıſ"), (r"\C{3}", "ẞ\u212a"), (r"\C\B\C", "éßσςΣıſ"), (r"\C\b\C", ""),
+    ],
+)  # fmt: skip
+def test_characters_as_re2_takes_them(monkeypatch, pattern, matching):
+    """Case is Unicode's simple folding, before a class is negated; a byte may be part of one."""
+    texts = list("AakK1_Ssſ\u212aéßẞσςΣı\0\6")
+    wanted = [text in matching for text in texts]
+    assert [Pattern(pattern).fullmatch(text) for text in texts] == wanted
+    for matcher in matchers(monkeypatch, pattern):
+        assert matcher.matches(texts).tolist() == wanted
+
+
 def test_a_pattern_that_makes_backtracking_engines_hang():
     for pattern in (r"(a*)*b", r"(a|a|aa)+b"):
         assert not Pattern(pattern).fullmatch("a" * 5000)

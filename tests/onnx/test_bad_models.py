@@ -99,6 +99,18 @@ def test_value_defined_twice() -> None:
         _read(model([RELU], [value("x"), value("x")]))
 
 
+def test_input_without_an_element_type() -> None:
+    """Which no device could be told; a stored tensor's entry among the inputs needs none."""
+    proto = model([RELU], [value("x"), value("w")], initializers=[tensor("w", np.zeros(2))])
+    proto.graph.input[1].type.tensor_type.ClearField("elem_type")
+    _read(proto)
+    proto.graph.input[0].type.tensor_type.ClearField("elem_type")
+    with pytest.raises(
+        ModelFormatError, match="input 'x' has no element type.*one of FLOAT, UINT8"
+    ):
+        _read(proto)
+
+
 def test_missing_output() -> None:
     with pytest.raises(ModelFormatError, match="'z'"):
         _read(model([RELU], outputs=[value("z")]))

@@ -55,11 +55,11 @@ def _loop(conditions: list[str]) -> onnx.NodeProto:
     return helper.make_node("Loop", conditions, ["y"], body=body)
 
 
-def _scan(x: str) -> onnx.NodeProto:
+def _scan(x: str, **attributes: list[int]) -> onnx.NodeProto:
     """A Scan that gives each part of a value as it is."""
     same = helper.make_node("Identity", ["part"], ["same"])
     body = helper.make_graph([same], "body", [value("part", None)], [value("same", None)])
-    return helper.make_node("Scan", [x], ["y"], body=body, num_scan_inputs=1)
+    return helper.make_node("Scan", [x], ["y"], body=body, num_scan_inputs=1, **attributes)
 
 
 def _if(inputs: int) -> onnx.NodeProto:
@@ -144,6 +144,16 @@ def _if(inputs: int) -> onnx.NodeProto:
             "a loop cuts tensors",
         ),
         ([_loop(["n", "n"])], ElementTypeError, "takes a boolean"),
+        ([_scan("x", scan_input_axes=[0, 1])], ModelFormatError, "2 numbers for 1 scanned inputs"),
+        (
+            [_scan("x", scan_input_directions=[0, 1])],
+            ModelFormatError,
+            "2 numbers for 1 scanned inputs",
+        ),
+        ([_scan("x", scan_output_axes=[0, 1])], ModelFormatError, "2 numbers for 1 scanned output"),
+        ([_scan("x", scan_output_directions=[0, 1])], ModelFormatError, "2 numbers for 1 scanned"),
+        ([helper.make_node("Split", ["x"], ["y"], axis=2)], ShapeError, "axis 2 is outside"),
+        ([helper.make_node("Split", ["s"], ["y"])], ShapeError, "a scalar has no axes"),
         ([_loop(["c", "c"])], ElementTypeError, "booleans"),
         ([_if(inputs=1)], UnsupportedOperationError, "1 inputs of its own"),
         (

@@ -118,6 +118,20 @@ def test_feature_vectorizer(device: str, rng: Rng) -> None:
     _compare(proto, device, a, b)
 
 
+@pytest.mark.parametrize("known", [False, True])
+def test_features_are_cut_or_followed_by_zeros(known: bool, device: str, rng: Rng) -> None:
+    """Of each input as many as `inputdimensions` says."""
+    dimensions = [2, 3, 1, 0]
+    proto = _model(
+        "FeatureVectorizer", dict.fromkeys("abcd", FLOAT), {"y": FLOAT}, inputdimensions=dimensions
+    )
+    inputs = [rng.standard_normal((ROWS, width)).astype(np.float32) for width in (4, 1, 1, 2)]
+    if known:
+        for given, x in zip(proto.graph.input, inputs, strict=True):
+            given.CopyFrom(helper.make_tensor_value_info(given.name, FLOAT, x.shape))
+    _compare(proto, device, *inputs)
+
+
 @pytest.mark.parametrize(
     "labels", [{"classlabels_int64s": [7, -2]}, {"classlabels_strings": ["ant", "bee"]}]
 )

@@ -161,6 +161,19 @@ def test_qlinear_sigmoid(rng: np.random.Generator) -> None:
     check("QLinearSigmoid", [np.asarray(i) for i in inputs], stored=(1, 2, 3, 4), atol=1.01)
 
 
+@pytest.mark.parametrize("axis", [0, 1, -2, None])
+@pytest.mark.parametrize("opset", [1, 12, 13])
+def test_qlinear_softmax_as_its_opset_has_it(rng, opset, axis):
+    constants = {"s": _scale(0.03), "z": np.uint8(9), "t": _scale(1 / 256), "u": np.uint8(0)}
+    given = {"opset": opset} if axis is None else {"opset": opset, "axis": axis}
+    node = helper.make_node("QLinearSoftmax", ["x", *constants], ["y"], domain=MS, **given)
+    x = _q(rng, 3, 5, 7)
+    model = model_of(node, {"x": x}, {k: np.asarray(v) for k, v in constants.items()}, 17)
+    model.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.UINT8
+    (wanted,), (found,) = onnxruntime_outputs(model, x), run(model, x)
+    np.testing.assert_allclose(found.astype(int), wanted.astype(int), rtol=0, atol=1)
+
+
 @pytest.mark.parametrize("kind", [np.uint8, np.int8])
 @pytest.mark.parametrize("columns", [(), (5,)])
 def test_dynamic_quantize_matmul(
@@ -268,13 +281,16 @@ def test_layer_normalization_before_its_opset(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("zeros", [False, True])
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
+@pytest.mark.parametrize("size", [64, 48, 24])
 def test_gather_block_quantized(
-    shape: tuple[int, ...], zeros: bool, rng: np.random.Generator
+    shape: tuple[int, ...], zeros: bool, size: int, rng: np.random.Generator
 ) -> None:
-    rows, size, block = 9, 64, 16
+    """Two values to a byte; where a row has an odd number of blocks, half a byte is left."""
+    rows, block = 9, 16
+    blocks = -(-size // block)
     packed = _q(rng, rows, size // 2)
-    scales = rng.uniform(0.01, 0.1, (rows, size // block)).astype(np.float32)
-    points = _q(rng, rows, size // block // 2) if zeros else None
+    scales = rng.uniform(0.01, 0.1, (rows, blocks)).astype(np.float32)
+    points = _q(rng, rows, -(-blocks // 2)) if zeros else None
     indices = rng.integers(0, rows, shape)
     inputs = [packed, indices, scales, points]
     if points is None:

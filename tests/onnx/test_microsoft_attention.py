@@ -7,6 +7,7 @@ import pytest
 from onnx import helper
 
 from polydevice import Core
+from polydevice.errors import UnsupportedOperationError
 from polydevice.ops.attention import ScaledDotProductAttention
 from tests.absent import wants
 from tests.onnx.microsoft import MS, check, model_of
@@ -44,6 +45,17 @@ def test_attention(mask: str, causal: int, rng: np.random.Generator) -> None:
         num_heads=heads,
         unidirectional=causal,
     )
+
+
+def test_attention_with_heads_of_two_sizes(rng: np.random.Generator) -> None:
+    """What keys and values become later is one tensor, which both have to fit."""
+    inputs = [_f(rng, 2, 3, 6), _f(rng, 6, 28), _f(rng, 28)]
+    sizes = {"num_heads": 2, "qkv_hidden_sizes": [8, 8, 12]}
+    check("Attention", inputs, stored=(1, 2), **sizes)
+    node = helper.make_node("Attention", ["x", "w", "b"], ["y", "p"], domain=MS, **sizes)
+    content = model_of(node, dict(zip("xwb", inputs, strict=True)), {}, 17).SerializeToString()
+    with pytest.raises(UnsupportedOperationError, match=r"different sizes, \[8, 12\]"):
+        Core().read_network(content)
 
 
 def test_attention_with_past(rng: np.random.Generator) -> None:
@@ -84,6 +96,17 @@ def test_multi_head_attention_with_past(rng: np.random.Generator) -> None:
     q, k, v = _f(rng, 2, 3, 8), _f(rng, 2, 3, 8), _f(rng, 2, 3, 8)
     past = [_f(rng, 2, 2, 4, 4), _f(rng, 2, 2, 4, 4)]
     check("MultiHeadAttention", [q, k, v, None, None, None, *past], 3, num_heads=2)
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "past"), [(2, 4, 0), (4, 3, 0), (3, 3, 0), (1, 5, 0), (3, 3, 4), (3, 5, 2)]
+)
+def test_multi_head_attention_to_no_later_keys(queries, keys, past, rng) -> None:
+    """Query i sees key i and those before it, past ones too; the last one sees all there are."""
+    q, k, v = _f(rng, 2, queries, 8), _f(rng, 2, keys, 8), _f(rng, 2, keys, 8)
+    before = [_f(rng, 2, 2, past, 4), _f(rng, 2, 2, past, 4)] if past else []
+    inputs = [q, k, v, *([None] * 3 if past else []), *before]
+    check("MultiHeadAttention", inputs, 3 if past else 1, num_heads=2, unidirectional=1)
 
 
 @pytest.mark.parametrize("interleaved", [0, 1])

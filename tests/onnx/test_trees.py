@@ -97,6 +97,50 @@ def test_regressor(aggregate: str, seed: int, device: str) -> None:
     _same(_model(node, 3), device, _data(rng))
 
 
+@pytest.mark.parametrize("numbers", [[1, 0, 2], [7, 3, 5], [0, 1, 2]])
+def test_the_root_is_the_node_that_is_listed_first(numbers: list[int], device: str) -> None:
+    """Whatever its number; the leaves of two trees say 1 or 2, and 10 or 20."""
+    _, true, false = numbers
+    node = helper.make_node(
+        "TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml", n_targets=1,
+        nodes_treeids=[4, 4, 4, 2, 2, 2], nodes_nodeids=numbers * 2, nodes_featureids=[0] * 6,
+        nodes_values=[0.5, 0, 0, 1.5, 0, 0], nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"] * 2,
+        nodes_truenodeids=[true, 0, 0] * 2, nodes_falsenodeids=[false, 0, 0] * 2,
+        target_treeids=[4, 4, 2, 2], target_nodeids=[true, false] * 2, target_ids=[0] * 4,
+        target_weights=[1.0, 2.0, 10.0, 20.0],
+    )  # fmt: skip
+    x = np.zeros((3, FEATURES), np.float32)
+    x[:, 0] = 0, 1, 2
+    proto = _model(node, 3)
+    (y,) = run(proto, x, device=device)
+    assert y.tolist() == [[11], [12], [22]]
+    (answer,) = onnxruntime_outputs(proto, x)
+    assert answer.tolist() == y.tolist()
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize(("aggregate", "sign"), [("MIN", 1), ("MAX", -1)])
+def test_targets_without_votes_are_finite(aggregate: str, sign: int, kind: type) -> None:
+    """The limit of f32, which the output has, of whatever type the features are."""
+    node = helper.make_node(
+        "TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml", n_targets=2,
+        aggregate_function=aggregate, nodes_treeids=[0] * 3, nodes_nodeids=[0, 1, 2],
+        nodes_featureids=[0] * 3, nodes_values=[0.5, 0, 0],
+        nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"],
+        nodes_truenodeids=[1, 0, 0], nodes_falsenodeids=[2, 0, 0], target_treeids=[0, 0],
+        target_nodeids=[1, 2], target_ids=[0, 1], target_weights=[1.0, 2.0],
+    )  # fmt: skip
+    proto = _model(node, 3)
+    proto.graph.input[0].type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(
+        np.dtype(kind)
+    )
+    x = np.zeros((2, FEATURES), kind)
+    x[1, 0] = 1
+    (y,) = run(proto, x)
+    none = sign * np.finfo(np.float32).max
+    assert y.dtype == np.float32 and y.tolist() == [[1, none], [none, 2]]
+
+
 @pytest.mark.parametrize("transform", ["SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"])
 def test_transforms(transform: str, device: str, rng: Rng) -> None:
     node = _regressor(rng, trees=3, depth=2, post_transform=transform)

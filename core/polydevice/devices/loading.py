@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polydevice import arguments
-from polydevice.errors import DeviceNameError, ModelFileError, PolydeviceError
+from polydevice.dtype import ElementType
+from polydevice.errors import (
+    DeviceNameError,
+    ElementTypeError,
+    ModelFileError,
+    PolydeviceError,
+)
 from polydevice.files.safe_open import read_given
 
 if TYPE_CHECKING:
@@ -22,15 +28,31 @@ if TYPE_CHECKING:
 
 
 def prepared(network: Network, evaluate: Evaluate) -> Network:
-    """Return a copy with the settings of inputs and outputs made part of the graph."""
+    """Return a copy with the settings of inputs and outputs made part of the graph.
+
+    Raises:
+        ElementTypeError: for an input without an element type.
+    """
     from polydevice.passes.apply_port_settings import apply_port_settings
 
     copy = network.clone()
     copy.evaluate = evaluate
     if network.evaluate is None:  # made by hand or unpickled: computed shapes are not known yet
         copy.infer()
+    _check_inputs(copy)
     apply_port_settings(copy)
     return copy
+
+
+def _check_inputs(network: Network) -> None:
+    for node in network.parameters:
+        (desc,) = node.op.infer([])
+        if desc.kind == "tensor" and desc.element_type is ElementType.dynamic:
+            legal = ", ".join(kind.value for kind in ElementType if kind is not ElementType.dynamic)
+            raise ElementTypeError(
+                f"the network's input {node.name!r} has no element type; give its Parameter one: "
+                f"{legal}"
+            )
 
 
 def load(

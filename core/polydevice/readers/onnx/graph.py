@@ -17,7 +17,13 @@ from polydevice.readers.onnx.budget import Budget
 from polydevice.readers.onnx.node import OnnxNode
 from polydevice.readers.onnx.order import in_order
 from polydevice.readers.onnx.protos.attributes import AttributeReader, Subgraph, resolved
-from polydevice.readers.onnx.protos.messages import FunctionProto, GraphProto, NodeProto
+from polydevice.readers.onnx.protos.element_types import supported
+from polydevice.readers.onnx.protos.messages import (
+    FunctionProto,
+    GraphProto,
+    NodeProto,
+    ValueInfoProto,
+)
 from polydevice.readers.onnx.protos.protobuf import default_domain, opsets_of
 from polydevice.readers.onnx.protos.tensors import TensorReader
 from polydevice.readers.onnx.protos.types import desc_of_type, type_of_desc
@@ -73,6 +79,13 @@ class GraphReader:
     def model_graph(self, graph: GraphProto, opsets: Mapping[str, int]) -> Network:
         """Read a model's graph."""
         self._graph = graph
+        for value in _formal_inputs(graph):
+            kind = value.type.WhichOneof("value")
+            if kind == "tensor_type" and not value.type.tensor_type.elem_type:
+                raise ModelFormatError(
+                    f"the model's input {value.name!r} has no element type; set its elem_type "
+                    f"to one of {supported()}, or export the model again"
+                )
         return self._network(graph, Scope(Draft(), opsets), None)
 
     def of_model(self, find: Callable[[GraphProto], T]) -> T:
@@ -134,9 +147,7 @@ class GraphReader:
     ) -> Network:
         draft = scope.draft
         # Names of inputs and outputs are for the outside; inner nodes give way to them.
-        stored = {t.name for t in graph.initializer}
-        stored |= {t.values.name for t in graph.sparse_initializer}
-        formal = [value for value in graph.input if value.name not in stored]
+        formal = _formal_inputs(graph)
         if inputs is not None and len(inputs) != len(formal):
             raise ModelFormatError(
                 f"graph {graph.name!r} has {len(formal)} inputs; {len(inputs)} are given"
@@ -302,6 +313,13 @@ class GraphReader:
             scope.find(name) if node.wants(position) else None
             for position, name in enumerate(function.output)
         ]
+
+
+def _formal_inputs(graph: GraphProto) -> list[ValueInfoProto]:
+    """Return the inputs that come from outside; files may list stored tensors among them."""
+    stored = {t.name for t in graph.initializer}
+    stored |= {t.values.name for t in graph.sparse_initializer}
+    return [value for value in graph.input if value.name not in stored]
 
 
 def declared_ranks(graph: GraphProto) -> dict[str, int]:

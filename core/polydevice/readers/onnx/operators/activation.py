@@ -139,12 +139,15 @@ def softmax(n: OnnxNode) -> Port:
 
     That of a scalar is that of one element.
     """
-    x = n.input(0)
-    kind = SoftMax if n.op_type == "Softmax" else LogSoftmax
+    return softmax_of(n, n.input(0), n.version, n.attribute("axis", 1 if n.version < 13 else -1))
+
+
+def softmax_of(n: OnnxNode, x: Port, version: int, axis: int) -> Port:
+    """Emit what the operator of this version computes of x; n tells whether its logarithm."""
+    kind = LogSoftmax if n.op_type == "LogSoftmax" else SoftMax
     if x.desc.rank == 0:
         return reshaped_like(n, n.emit(kind(0), vector_of_scalar(n, x)), x)
-    axis = n.attribute("axis", 1 if n.version < 13 else -1)
-    if n.version >= 13:
+    if version >= 13:
         return n.emit(kind(axis), x)
     rank = n.rank(x)
     axis = axis + rank if axis < 0 else axis

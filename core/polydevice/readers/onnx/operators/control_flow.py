@@ -12,7 +12,7 @@ import numpy as np
 
 from polydevice.dtype import ElementType
 from polydevice.emitter import Emitter
-from polydevice.errors import NetworkError
+from polydevice.errors import ModelFormatError, NetworkError
 from polydevice.network import Network
 from polydevice.node import Node, Port
 from polydevice.ops.arithmetic import Maximum
@@ -246,15 +246,13 @@ def _scan(
         raise n.unsupported(f"num_scan_inputs {number} does not fit {len(inputs)} inputs")
     count = len(inputs) - number
     carried, scanned = inputs[:count], inputs[count:]
-    axes = [
-        normalize_axis(axis, n.rank(port))
-        for axis, port in zip(input_axes or [0] * number, scanned, strict=True)
-    ]
+    given = _for_each("scan_input_axes", input_axes, number, "input")
+    axes = [normalize_axis(axis, n.rank(port)) for axis, port in zip(given, scanned)]
     body = _settled_body(
         n, [], carried, [_without_axis(p, a) for p, a in zip(scanned, axes)], shift=0
     )
     network = body.network
-    directions = input_directions or [0] * number
+    directions = _for_each("the directions of inputs", input_directions, number, "input")
     ties = [BodyInput(i, i) for i in range(count)]
     for position, axis in enumerate(axes):
         _squeeze_parameter(network, count + position, axis)
@@ -262,22 +260,35 @@ def _scan(
         ties.append(BodyInput(count + position, count + position, cut))
     outputs = [BodyOutput(i, i) for i in range(count)]
     made = len(network.results) - count
+    if made < 0:
+        raise ModelFormatError(
+            f"the body has {len(network.results)} outputs for {count} values that are carried on"
+        )
+    places = _for_each("scan_output_axes", output_axes, made, "output")
+    turns = _for_each("scan_output_directions", output_directions, made, "output")
     for position in range(made):
         result = network.results[count + position]
         rank = result.output.desc.rank
-        axis = (output_axes or [0] * made)[position]
+        axis = places[position]
         if axis < 0:
             if rank is None:
                 raise n.unsupported("a negative scan output axis needs a known rank")
             axis = normalize_axis(axis, rank + 1)
         _unsqueeze_result(network, count + position, axis)
-        cut = _slicing(axis, (output_directions or [0] * made)[position])
+        cut = _slicing(axis, turns[position])
         outputs.append(BodyOutput(count + position, count + position, cut))
     all_inputs = list(inputs)
     ties += _tie_loop_captures(body, all_inputs)
     edges = tuple(BackEdge(i, i) for i in range(count))
     op = TensorIterator(network, tuple(ties), tuple(outputs), edges)
     return n.emit_all(op, *all_inputs)
+
+
+def _for_each(name: str, given: list[int] | None, count: int, what: str) -> list[int]:
+    """Return one number for each input or output that is scanned; 0 where none are given."""
+    if given and len(given) != count:
+        raise ModelFormatError(f"{name}: {len(given)} numbers for {count} scanned {what}s")
+    return given or [0] * count
 
 
 def _slicing(axis: int, direction: int) -> Slicing:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from polydevice.dataclass import dataclass
-from polydevice.dtype import Array
+from polydevice.dtype import Array, ElementType
 from polydevice.errors import ModelFormatError
 from polydevice.node import Port
 from polydevice.ops.activation import Sigmoid
@@ -75,8 +75,19 @@ class Forest:
         raise ModelFormatError(f"a tree has more than {DEPTH_LIMIT} levels, or a cycle")
 
 
-def aggregated(n: OnnxNode, x: Port, trees: Forest, targets: int, aggregate: str) -> Port:
-    """Return [rows, targets]: what the leaves that each row reaches say together."""
+def aggregated(
+    n: OnnxNode,
+    x: Port,
+    trees: Forest,
+    targets: int,
+    aggregate: str,
+    result: ElementType | None = None,
+) -> Port:
+    """Return [rows, targets]: what the leaves that each row reaches say together.
+
+    Of nothing, MIN is the largest finite number, as onnx.reference has it (ONNX Runtime says 0):
+    that of the type which the `result` will have, x's without one. MAX likewise.
+    """
     if aggregate not in AGGREGATES:
         raise n.unsupported(f"aggregate_function {aggregate!r}; legal: {', '.join(AGGREGATES)}")
     depth = trees.check(None if x.shape is None else x.shape[1])
@@ -85,7 +96,9 @@ def aggregated(n: OnnxNode, x: Port, trees: Forest, targets: int, aggregate: str
     place = np.empty(len(order), np.int32)
     place[order] = np.arange(len(order), dtype=np.int32)
     first = order[: np.count_nonzero(inner)]
-    votes = _ballots(n, trees, targets, aggregate, x)[order[len(first) :]]
+    limits = np.finfo((result or x.element_type).dtype)
+    none = float({"MIN": limits.max, "MAX": limits.min}.get(aggregate, 0))
+    votes = _ballots(n, trees, targets, aggregate, none)[order[len(first) :]]
     modes = [MODES.index(trees.mode[node]) for node in first.tolist()]
     op = TreeEnsemble(depth, Aggregate.SUM if aggregate == "AVERAGE" else Aggregate(aggregate))
     y = n.emit(
@@ -103,8 +116,8 @@ def aggregated(n: OnnxNode, x: Port, trees: Forest, targets: int, aggregate: str
     return n.emit(Divide(), y, n.like(len(trees.roots), y)) if aggregate == "AVERAGE" else y
 
 
-def _ballots(n: OnnxNode, trees: Forest, targets: int, aggregate: str, x: Port) -> Array:
-    """Return [nodes, targets]: what each leaf adds, or what changes nothing."""
+def _ballots(n: OnnxNode, trees: Forest, targets: int, aggregate: str, none: float) -> Array:
+    """Return [nodes, targets]: what each leaf adds, or `none`, which changes nothing."""
     places, ids, weights = trees.votes
     if not len(places) == len(ids) == len(weights):
         raise ModelFormatError("nodes, targets and weights of leaves differ in number")
@@ -113,8 +126,6 @@ def _ballots(n: OnnxNode, trees: Forest, targets: int, aggregate: str, x: Port) 
     if targets < 1:
         raise ModelFormatError(f"there are {targets} targets; at least 1 is needed")
     n.take_dense(len(trees.mode) * targets * np.dtype(np.float64).itemsize)
-    limits = np.finfo(x.desc.dtype)
-    none = {"MIN": limits.max, "MAX": limits.min}.get(aggregate, 0)
     made = np.full((len(trees.mode), targets), none, np.float64)
     combine = {"MIN": np.minimum, "MAX": np.maximum}.get(aggregate, np.add)
     combine.at(made, (places, ids), weights)

@@ -6,10 +6,12 @@ Where the specification leaves a case open, ONNX Runtime's answer counts.
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
+from polydevice.errors import ModelFormatError
 from polydevice.node import Port
 from polydevice.ops.arithmetic import Add, Divide, Multiply, Subtract
 from polydevice.ops.comparison import Equal, Greater
@@ -19,9 +21,11 @@ from polydevice.ops.convert import Convert
 from polydevice.ops.gather import Gather
 from polydevice.ops.math import Abs, IsNaN, Sqrt
 from polydevice.ops.matmul import MatMul
+from polydevice.ops.pad import Pad
 from polydevice.ops.reduce import ReduceMax, ReduceSum
 from polydevice.ops.reshape import Reshape, Squeeze, Unsqueeze
 from polydevice.ops.select import Select
+from polydevice.ops.slice import Slice
 from polydevice.ops.strings import LabelEncoder
 from polydevice.ops.topk import TopK, TopKMode, TopKSort
 from polydevice.readers.onnx.catalog import translates
@@ -161,11 +165,26 @@ def imputer(n: OnnxNode) -> Port:
 def feature_vectorizer(n: OnnxNode) -> Port:
     """Features of several inputs, one behind the other, in f32."""
     inputs = [rows_of(n, x) for x in n.required_inputs()]
-    for x, width in zip(inputs, n.attribute("inputdimensions") or []):
-        size = None if x.shape is None else x.shape[1]
-        if isinstance(size, int) and size != width:
-            raise n.unsupported(f"inputdimensions has {width} for an input of {size} features")
-    return n.emit(Concat(1), *inputs)
+    widths = n.attribute("inputdimensions") or []
+    if widths and len(widths) != len(inputs):
+        raise ModelFormatError(
+            f"inputdimensions has {len(widths)} numbers for {len(inputs)} inputs"
+        )
+    return n.emit(Concat(1), *map(partial(_of_width, n), inputs, widths) if widths else inputs)
+
+
+def _of_width(n: OnnxNode, x: Port, width: int) -> Port:
+    """Return the first features of [rows, features], followed by zeros where there are too few."""
+    if width < 0:
+        raise ModelFormatError(f"inputdimensions has {width}; legal: 0 and more")
+    size = None if x.shape is None else x.shape[1]
+    if size == width:
+        return x
+    if isinstance(size, int) and size < width:
+        return n.emit(Pad(), x, [0, 0], [0, width - size], n.like(0, x))
+    if not isinstance(size, int):
+        x = n.emit(Pad(), x, [0, 0], [0, width], n.like(0, x))
+    return n.emit(Slice(), x, [0], [width], [1], [1])
 
 
 @translates("ZipMap", domain=_ML)

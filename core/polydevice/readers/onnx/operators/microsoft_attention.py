@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from polydevice.dtype import ElementType
+from polydevice.errors import ModelFormatError
 from polydevice.node import Port
 from polydevice.ops.arithmetic import Add, Divide, Multiply, Subtract
 from polydevice.ops.attention import ScaledDotProductAttention
@@ -122,24 +123,32 @@ def padding_mask(n: OnnxNode, mask: Port, batch: Port, keys: Port) -> Port:
     return n.emit(Unsqueeze(), mask, axes)
 
 
-def causal_mask(n: OnnxNode, queries: Port, keys: Port) -> Port:
-    """Return whether query i sees key j: j <= i + T - S; boolean [S, T]."""
-    rows = n.emit(Range(ElementType.i64), n.emit(Subtract(), keys, queries), keys, 1)
+def causal_mask(n: OnnxNode, queries: Port, keys: Port, past: Port | None) -> Port:
+    """Return whether query i sees key j: j <= i + past keys; boolean [S, T].
+
+    The last query sees all keys, as ONNX Runtime has it; there are more of them where a single
+    query comes with all keys so far.
+    """
+    count = n.emit(Subtract(), queries, n.value(np.int64(1)))
+    first, end = (0, count) if past is None else (past, n.emit(Add(), past, count))
+    rows = n.emit(Range(ElementType.i64), first, end, 1)
+    rows = n.emit(Concat(0), rows, n.emit(Unsqueeze(), keys, [0]))
     columns = n.emit(Range(ElementType.i64), 0, keys, 1)
     return n.emit(LessEqual(), columns, n.emit(Unsqueeze(), rows, [1]))
 
 
 def _total_bias(
-    n: OnnxNode, q: Port, k: Port, mask: Port | None, extra: Port | None, causal: bool
+    n: OnnxNode, q: Port, k: Port, mask: Port | None, extra: Port | None, past: Port | None
 ) -> Port | None:
-    """Combine padding mask, causal mask and given bias."""
+    """Combine padding mask, causal mask and given bias; `past` [B, N, past keys, H]."""
     keys = axis_size(n, k, 2)
     parts: list[Port] = [] if extra is None else [extra]
     if mask is not None:
         kept = padding_mask(n, mask, axis_size(n, q, 0), keys)
         parts.append(mask_bias(n, kept, q.element_type))
-    if causal:
-        kept = causal_mask(n, axis_size(n, q, 2), keys)
+    if n.attribute("unidirectional", 0):
+        before = None if past is None else axis_size(n, past, 2)
+        kept = causal_mask(n, axis_size(n, q, 2), keys, before)
         limits = np.finfo(np.float16 if q.element_type is ElementType.f16 else np.float32)
         far = n.like(limits.min, q)
         parts.append(n.emit(Select(), kept, n.like(0, q), far))
@@ -175,18 +184,24 @@ def attend_to_itself(
         projected = n.emit(Add(), projected, bias)
     sizes = n.attribute("qkv_hidden_sizes")
     if sizes:
+        if len(sizes) != 3:
+            raise ModelFormatError(f"qkv_hidden_sizes has {len(sizes)} numbers; legal: 3")
+        if (past is not None or n.wants(1)) and sizes[1] != sizes[2]:
+            raise n.unsupported(
+                f"past or present keys and values of different sizes, {sizes[1:]} in "
+                "qkv_hidden_sizes; they are halves of one tensor. Leave them out"
+            )
         parts = n.emit_all(VariadicSplit(), projected, 2, sizes)
     else:
         parts = n.emit_all(Split(3), projected, 2)
     q, k, v = (split_heads(n, part, heads) for part in parts)
-    present = None
+    present = past_k = None
     if past is not None:
-        before = [n.emit(Squeeze(), half, [0]) for half in n.emit_all(Split(2), past, 0)]
-        k, v = n.emit(Concat(2), before[0], k), n.emit(Concat(2), before[1], v)
+        past_k, past_v = (n.emit(Squeeze(), half, [0]) for half in n.emit_all(Split(2), past, 0))
+        k, v = n.emit(Concat(2), past_k, k), n.emit(Concat(2), past_v, v)
     if n.wants(1):
         present = n.emit(Concat(0), *(n.emit(Unsqueeze(), part, [0]) for part in (k, v)))
-    causal = bool(n.attribute("unidirectional", 0))
-    y = join_heads(n, attend(n, q, k, v, _total_bias(n, q, k, mask, extra, causal)))
+    y = join_heads(n, attend(n, q, k, v, _total_bias(n, q, k, mask, extra, past_k)))
     return [y] if present is None else [y, present]
 
 
@@ -198,11 +213,10 @@ def multi_head_attention(n: OnnxNode) -> list[Port | None]:
     past_k, past_v = n.optional(6), n.optional(7)
     if past_k is not None and past_v is not None:
         k, v = n.emit(Concat(2), past_k, k), n.emit(Concat(2), past_v, v)
-    causal = bool(n.attribute("unidirectional", 0))
     mask = n.optional(4)
     if mask is not None and mask.desc.rank == 1:  # [3 * B + 2] begins with the numbers of keys
         mask = n.emit(Slice(), mask, [0], n.emit(Unsqueeze(), axis_size(n, q, 0), [0]), [1], [0])
-    bias = _total_bias(n, q, k, mask, n.optional(5), causal)
+    bias = _total_bias(n, q, k, mask, n.optional(5), past_k)
     return [join_heads(n, attend(n, q, k, v, bias)), k, v]
 
 

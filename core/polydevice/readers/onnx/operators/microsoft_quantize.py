@@ -156,17 +156,25 @@ def gather_block_quantized(n: OnnxNode) -> Port:
             shape = _constant(n, scales, "the scales").shape
             zeros = n.value(np.full(shape, 1 << (bits - 1), np.uint8).view(kind.dtype), kind)
         else:
-            zeros = _opened(n, zeros, bits, kind)
+            blocks = None if scales.shape is None else scales.shape[-1]
+            zeros = _opened(n, zeros, bits, kind, blocks if isinstance(blocks, int) else None)
     tables = [data, scales, *([] if zeros is None else [zeros])]
     taken = [n.emit(Gather(), table, indices, axis) for table in tables]
     moved = blocked if blocked < axis else blocked - 1 + n.rank(indices)
     return n.emit(DequantizeLinear(moved, n.attribute("block_size", 128)), *taken)
 
 
-def _opened(n: OnnxNode, packed: Port, bits: int, kind: ElementType) -> Port:
-    """Constant uint8 data as a constant of one element per value."""
+def _opened(
+    n: OnnxNode, packed: Port, bits: int, kind: ElementType, width: int | None = None
+) -> Port:
+    """Constant uint8 data as a constant of one element per value.
+
+    Of an odd `width`, the last byte of a row holds one value.
+    """
     data = _constant(n, packed, "packed data")
     rows = _unpacked(data.reshape(-1, data.shape[-1]), bits)
+    if width is not None and rows.shape[1] == width + 1:
+        rows = rows[:, :width]
     whole = np.ascontiguousarray(rows).reshape(*data.shape[:-1], -1)
     return n.value(whole.view(kind.dtype), kind)
 

@@ -17,6 +17,7 @@ from polydevice.ops.split import Split, VariadicSplit
 from polydevice.readers.onnx.catalog import translates
 from polydevice.readers.onnx.node import OnnxNode
 from polydevice.readers.onnx.operators.reshape import vector_of_scalar
+from polydevice.shape import normalize_axis
 
 
 @translates("Split")
@@ -32,7 +33,7 @@ def split(n: OnnxNode) -> list[Port]:
     count = n.attribute("num_outputs", len(n.outputs))
     if count != len(n.outputs):
         raise n.unsupported(f"num_outputs {count} does not fit {len(n.outputs)} outputs")
-    size = None if x.shape is None else x.shape[axis]
+    size = None if x.shape is None else x.shape[normalize_axis(axis, len(x.shape))]
     if n.version < 18 or (isinstance(size, int) and size % count == 0):
         return n.emit_all(Split(count), x, axis)
     return n.emit_all(VariadicSplit(), x, axis, _lengths(n, x, axis, count))

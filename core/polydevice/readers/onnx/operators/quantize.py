@@ -16,9 +16,9 @@ from polydevice.ops.matmul import MatMul
 from polydevice.ops.quantize_linear import DequantizeLinear, QuantizeLinear
 from polydevice.ops.reduce import ReduceMax, ReduceMean, ReduceMin
 from polydevice.ops.select import Select
-from polydevice.ops.softmax import SoftMax
 from polydevice.readers.onnx.catalog import translates
 from polydevice.readers.onnx.node import OnnxNode
+from polydevice.readers.onnx.operators.activation import softmax_of
 from polydevice.readers.onnx.operators.convolution import (
     convolve,
     in_channels_first,
@@ -118,7 +118,7 @@ def qlinear_unary(n: OnnxNode) -> Port:
     if n.op_type == "QLinearSigmoid":
         y = n.emit(Sigmoid(), x)
     elif n.op_type == "QLinearSoftmax":
-        y = n.emit(SoftMax(n.attribute("axis", -1)), x)
+        y = softmax_of(n, x, n.required("opset"), n.attribute("axis", -1))
     else:
         y = n.emit(PRelu(), x, n.like(n.attribute("alpha", 0.01), x))
     return requantized(n, y, 3)

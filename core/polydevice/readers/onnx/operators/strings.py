@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from polydevice.dtype import ElementType
+from polydevice.errors import ModelFormatError
 from polydevice.node import Port
 from polydevice.ops.arithmetic import Multiply, Subtract
 from polydevice.ops.comparison import Greater
@@ -51,28 +52,34 @@ def label_encoder(n: OnnxNode) -> Port:
     keys = next((_listed(v) for k, v in n.attributes.items() if k.startswith("keys_")), None)
     if keys is None:
         raise n.unsupported("keys are missing")
+    kind, values = _values(n)
+    op = LabelEncoder(keys=keys, values=values, default=_default(n, kind), destination_type=kind)
+    return n.emit(op, n.input(0))
+
+
+def _values(n: OnnxNode) -> tuple[ElementType, tuple[Any, ...]]:
+    """Return what keys become, and its type."""
     tensor: TensorValue | None = n.attribute("values_tensor")
     if tensor is not None:
-        given = n.attribute("default_tensor")
-        zero = "_Unused" if tensor.element_type is ElementType.string else 0
-        op = LabelEncoder(
-            keys=keys,
-            values=_listed(tensor),
-            default=zero if given is None else _listed(given)[0],
-            destination_type=tensor.element_type,
-        )
-        return n.emit(op, n.input(0))
-    for name, (kind, default_name, default) in _LABEL_TYPES.items():
+        return tensor.element_type, _listed(tensor)
+    for name, (kind, _, _) in _LABEL_TYPES.items():
         values = n.attribute(f"values_{name}")
         if values is not None:
-            op = LabelEncoder(
-                keys=keys,
-                values=tuple(values),
-                default=n.attribute(default_name, default),
-                destination_type=kind,
-            )
-            return n.emit(op, n.input(0))
+            return kind, tuple(values)
     raise n.unsupported("values are missing")
+
+
+def _default(n: OnnxNode, kind: ElementType) -> Any:
+    """Return what a key that is not in the table becomes."""
+    given: TensorValue | None = n.attribute("default_tensor")
+    if given is not None:
+        if given.array.size != 1:
+            raise ModelFormatError(f"default_tensor has {given.array.size} elements instead of 1")
+        return _listed(given)[0]
+    for own, name, default in _LABEL_TYPES.values():
+        if own is kind:
+            return n.attribute(name, default)
+    return -1 if kind.is_integer else -0.0
 
 
 @translates("LabelEncoder", "CategoryMapper", domain=_ML)

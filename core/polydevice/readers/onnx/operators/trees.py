@@ -79,6 +79,7 @@ def tree_ensemble_regressor(n: OnnxNode) -> Port:
         _forest(n, "target"),
         n.required("n_targets"),
         n.attribute("aggregate_function", "SUM"),
+        ElementType.f32,
     )
     base = _base(n)
     if base.size:
@@ -152,9 +153,9 @@ def _forest(n: OnnxNode, votes: str) -> Forest:
         for side in ("true", "false")
     ]
     voting = zip(n.required(f"{votes}_treeids"), n.required(f"{votes}_nodeids"), strict=True)
-    first: dict[int, int] = {}
-    for tree, number in keys:
-        first[tree] = min(number, first.get(tree, number))
+    roots: dict[int, int] = {}
+    for position, (tree, _) in enumerate(keys):
+        roots.setdefault(tree, position)  # the one that is listed first, whatever its number
     return Forest(
         feature=np.array(n.required("nodes_featureids"), np.int64),
         split=_numbers(n, "nodes_values"),
@@ -162,7 +163,7 @@ def _forest(n: OnnxNode, votes: str) -> Forest:
         children=np.stack([np.where(np.array(modes) == "", own, side) for side in sides]),
         tracks=_tracks(n, len(keys)),
         members={},
-        roots=np.array([place[root] for root in first.items()], np.int64),
+        roots=np.array([*roots.values()], np.int64),
         votes=(
             np.array([place.get(key, -1) for key in voting], np.int64),
             np.array(n.required(f"{votes}_ids"), np.int64),

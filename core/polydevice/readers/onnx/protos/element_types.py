@@ -58,9 +58,14 @@ def element_type_of(code: int) -> ElementType:
     except KeyError:
         names = {value: key for key, value in _NAMES.items()}
         raise ModelFormatError(
-            f"element type {names.get(code, code)} is not supported; "
-            f"supported: {', '.join(names[known] for known in sorted(ELEMENT_TYPES))}"
+            f"element type {names.get(code, code)} is not supported; supported: {supported()}"
         ) from None
+
+
+def supported() -> str:
+    """Return the names of the element types that can be read, for messages."""
+    names = {value: key for key, value in _NAMES.items()}
+    return ", ".join(names[known] for known in sorted(ELEMENT_TYPES))
 
 
 def code_of(element_type: ElementType) -> int:

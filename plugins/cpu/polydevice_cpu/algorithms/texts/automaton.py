@@ -15,7 +15,7 @@ from polydevice.bounds import current_bounds
 from polydevice.dtype import Array
 from polydevice.locks import Lock
 from polydevice_cpu.algorithms.by_machine import texts as by_machine
-from polydevice_cpu.algorithms.texts.regular_expression import Pattern, is_word
+from polydevice_cpu.algorithms.texts.regular_expression import Pattern, bytes_of, is_word
 from polydevice_cpu.onednn.engine import address_of
 
 MOST_STATES = 1024
@@ -80,14 +80,16 @@ class _Classes(dict[int, int]):
     def __init__(self, pattern: Pattern) -> None:
         super().__init__()
         self._accepts = [pattern.states[index].accepts for index in pattern.consuming]
-        self._numbers: dict[tuple[bool, ...], int] = {}
+        self._has_bytes = pattern.has_bytes
+        self._numbers: dict[tuple[int, ...], int] = {}
         self.characters: list[str] = []
         """One of each."""
 
     def __missing__(self, code: int) -> int:
         character = chr(code)
         taken = [accepts is not None and accepts(character) for accepts in self._accepts]
-        key = (*taken, is_word(character), character == _LINE)
+        size = bytes_of(character) if self._has_bytes else 1
+        key = (*taken, is_word(character), character == _LINE, size)
         number = self._numbers.get(key)
         if number is None:
             number = len(self._numbers)

@@ -10,6 +10,8 @@ import string
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from polydevice_cpu.algorithms.texts.case_folding import folded
+
 MAX_STATES = 20_000
 MAX_REPEAT = 1_000
 MAX_DEPTH = 200
@@ -24,11 +26,15 @@ class PatternError(ValueError):
 
 @dataclass
 class _State:
-    """Consume a character of `accepts`, or go on to `next` at once if `check` allows it."""
+    """Consume a character of `accepts`, or go on to `next` at once if `check` allows it.
+
+    One that takes a byte of UTF-8 accepts characters of one byte, and parts of others.
+    """
 
     next: list[int] = field(default_factory=list)
     accepts: Accepts | None = None
     check: Callable[[str, int], bool] | None = None
+    takes_byte: bool = False
 
 
 class Pattern:
@@ -40,6 +46,7 @@ class Pattern:
         end: the one that a text which matches ends in.
         consuming: those that take a character.
         has_edges: whether some go on only at an edge of a line or a word.
+        has_bytes: whether some take a byte of UTF-8.
 
     Raises:
         PatternError: with the reason.
@@ -50,6 +57,7 @@ class Pattern:
         self.start, self.end = _Parser(text, self.states).parse()
         self.consuming = [n for n, state in enumerate(self.states) if state.accepts is not None]
         self.has_edges = any(state.check is not None for state in self.states)
+        self.has_bytes = any(state.takes_byte for state in self.states)
 
     def fullmatch(self, text: str) -> bool:
         """Whether the whole text matches."""
@@ -62,11 +70,23 @@ class Pattern:
 
     def taken(self, current: Iterable[int], character: str) -> list[int]:
         """Return the states that are reached from these by a character."""
-        return [
+        found = [
             state.next[0]
             for index in current
             if (state := self.states[index]).accepts is not None and state.accepts(character)
         ]
+        if self.has_bytes and (count := bytes_of(character)) > 1:
+            found += self._taken_in_bytes(current, count)
+        return found
+
+    def _taken_in_bytes(self, current: Iterable[int], count: int) -> list[int]:
+        """Return the states that are reached by taking one byte after the other."""
+        reached: list[int] = []
+        for taken in range(count):
+            if taken:
+                current = self.closure(reached, _INSIDE, 1)
+            reached = [self.states[i].next[0] for i in current if self.states[i].takes_byte]
+        return reached
 
     def closure(self, found: list[int], text: str, position: int) -> set[int]:
         """Return the states that are reached without a character."""
@@ -81,6 +101,15 @@ class Pattern:
             if state.accepts is None and (state.check is None or state.check(text, position)):
                 stack.extend(state.next)
         return seen
+
+
+_INSIDE = "\x80\x80"
+"""What is around a place between bytes of a character: nothing that has edges."""
+
+
+def bytes_of(character: str) -> int:
+    """Return how many bytes of UTF-8 a character has."""
+    return 1 + (character > "\x7f") + (character > "\u07ff") + (character > "\uffff")
 
 
 Part = tuple[int, int]
@@ -220,7 +249,7 @@ class _Parser:
         if character == "(":
             return self.group()
         if character == "[":
-            return self.single(accepts=self.folded(self.bracket()))
+            return self.single(accepts=self.bracket())
         if character == ".":
             every = self.dot_all
             return self.single(accepts=lambda c: every or c != "\n")
@@ -230,7 +259,7 @@ class _Parser:
             raise PatternError(f"nothing to repeat before {character!r} at {self.at - 1}")
         if character == "\\":
             return self.escape()
-        return self.single(accepts=self.folded(_equals(character)))
+        return self.single(accepts=self.character(character))
 
     def group(self) -> Part:
         if self.peek() != "?":
@@ -285,33 +314,44 @@ class _Parser:
             literal = self.text[self.at + 1 : end if end >= 0 else len(self.text)]
             self.at = end + 2 if end >= 0 else len(self.text)
             return self.literal(literal)
-        return self.single(accepts=self.folded(self.escaped_class()))
+        if letter == "C":
+            self.at += 1
+            part = self.single(accepts=str.isascii)
+            self.states[part[0]].takes_byte = True
+            return part
+        return self.single(accepts=self.escaped_class())
 
     def literal(self, text: str) -> Part:
         first = last = self.state()
         for character in text:
-            part = self.single(accepts=self.folded(_equals(character)))
+            part = self.single(accepts=self.character(character))
             self.link(last, part[0])
             last = part[1]
         return first, last
 
     def folded(self, accepts: Accepts) -> Accepts:
-        """Ignore the case where the flags say so."""
-        if not self.ignore_case:
-            return accepts
-        return lambda c: accepts(c) or accepts(c.lower()) or accepts(c.upper())
+        """Ignore the case where the flags say so; what is negated is folded before."""
+        return folded(accepts) if self.ignore_case else accepts
+
+    def character(self, character: str) -> Accepts:
+        return self.folded(lambda c: c == character)
 
     def escaped_class(self) -> Accepts:
         letter = self.take()
         known = _CLASSES.get(letter.lower())
         if known is not None:
-            return known if letter.islower() else lambda c: not known(c)
-        character = self.escaped_character(letter)
-        return _equals(character)
+            accepts = self.folded(known)
+            return accepts if letter.islower() else lambda c: not accepts(c)
+        return self.character(self.escaped_character(letter))
 
     def escaped_character(self, letter: str) -> str:
         if letter in _CONTROLS:
             return _CONTROLS[letter]
+        if letter == "0" or (letter in _OCTAL and self.peek() in _OCTAL):
+            digits = letter
+            while len(digits) < 3 and self.peek() in _OCTAL:
+                digits += self.take()
+            return chr(int(digits, 8))
         if letter == "x":
             if self.peek() == "{":
                 end = self.text.find("}", self.at)
@@ -323,7 +363,8 @@ class _Parser:
             except (ValueError, OverflowError):
                 raise PatternError(f"\\x{digits} is no character") from None
         if letter.isalnum() and letter.isascii():
-            raise PatternError(f"\\{letter} is not supported; RE2 has no back references")
+            reason = "RE2 has no back references" if letter.isdigit() else f"legal: {_ESCAPES}"
+            raise PatternError(f"\\{letter} is not supported; {reason}")
         return letter
 
     def bracket(self) -> Accepts:
@@ -354,14 +395,14 @@ class _Parser:
     def range_from(self, low: str) -> Accepts:
         """Read the rest of ``a-z``, or return the single character."""
         if self.peek() != "-" or self.text[self.at + 1 : self.at + 2] in ("]", ""):
-            return _equals(low)
+            return self.character(low)
         self.at += 1
         high = self.take()
         if high == "\\":
             high = self.escaped_character(self.take())
         if high < low:
             raise PatternError(f"range {low}-{high} is empty")
-        return lambda c: low <= c <= high
+        return self.folded(lambda c: low <= c <= high)
 
     def posix_name(self) -> Accepts | None:
         """Read ``[:alpha:]`` within brackets; None when it does not stand here."""
@@ -373,11 +414,8 @@ class _Parser:
         if members is None:
             raise PatternError(f"[:{name}:] is no class; legal: {', '.join(_POSIX)}")
         self.at = end + 2
-        return (lambda c: c not in members) if name.startswith("^") else (lambda c: c in members)
-
-
-def _equals(character: str) -> Accepts:
-    return lambda c: c == character
+        accepts = self.folded(lambda c: c in members)
+        return (lambda c: not accepts(c)) if name.startswith("^") else accepts
 
 
 def is_word(character: str) -> bool:
@@ -401,6 +439,8 @@ _CLASSES: dict[str, Accepts] = {
     "s": lambda c: c in " \t\n\r\f",
     "w": is_word,
 }
+_ESCAPES = r"\A \b \B \C \d \D \Q \s \S \w \W \z \a \f \n \r \t \v \101 \x41 \x{41}, punctuation"
+_OCTAL = frozenset(string.octdigits)
 _CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "v": "\v", "a": "\a"}
 _POSIX = {
     "alnum": string.ascii_letters + string.digits,
