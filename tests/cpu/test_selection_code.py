@@ -16,6 +16,11 @@ pytestmark = with_avx512
 F = np.float32
 
 
+@pytest.fixture(autouse=True)
+def nothing_was_attempted():
+    selection._attempts.cache_clear()
+
+
 def overlap(a, b):
     """Intersection over union of corners, in f32."""
     width, height = (max(min(a[k + 2], b[k + 2]) - max(a[k], b[k]), F(0)) for k in (0, 1))
@@ -102,10 +107,46 @@ def test_more_are_ranked_where_the_best_remove_one_another(monkeypatch):
         assert counts == want, "the first class has 300 boxes in one place"
     boxes[0, 5:] += 50 * rng.permutation(895)[:, None].astype(F)  # those are not the best now
     counts.clear()
+    selection._attempts.cache_clear()
     table, _ = selection.select(boxes, scores, (5, 0.5, 0.0), is_centered=False)
     want = by_the_rule(boxes, scores, 5, F(0.5), F(0), is_centered=False)
     np.testing.assert_array_equal(table, want)
     assert counts == [10]
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_all_above_the_limit_are_ranked_in_crowds(side, monkeypatch):
+    """Up to 383 of a row, and others are left to others; what was too few is not tried again."""
+    rng = np.random.default_rng(8)
+    counts = []
+    prepared = selection.prepared
+    monkeypatch.setattr(
+        selection,
+        "prepared",
+        lambda *given, **how: (counts.append(given[1]), prepared(*given, **how))[1],
+    )
+    for number, above, want in ((527, 163, 192), (200, 199, 200), (800, 383, 384), (800, 384, 0)):
+        place = rng.uniform(0, 9, (2, number, 2))
+        boxes = np.concatenate([place, place + rng.uniform(20, 70, place.shape)], 2).astype(F)
+        scores = np.stack([rng.permutation(number) for _ in range(14)]).astype(F)
+        scores = scores.reshape(2, 7, number)
+        scores[1, 2] = np.nan  # which is above nothing
+        limits = 30, 0.5, number - 1 - above
+        counts.clear()
+        made = selection.select(put(side, boxes), put(side, scores), limits, is_centered=False)
+        assert counts == ([60, want] if want else [60])
+        if want:
+            np.testing.assert_array_equal(
+                made[0], by_the_rule(boxes, scores, 30, F(0.5), limits[2], is_centered=False)
+            )
+        assert (made is None) == (not want)
+        counts.clear()
+        for _ in range(selection.AGAIN):
+            again = selection.select(boxes, scores, limits, is_centered=False)
+            assert (again is None) == (not want)
+            if want:
+                np.testing.assert_array_equal(again[0], made[0])
+        assert counts == [want] * (selection.AGAIN - 1) * (want > 0) + [60, want][: 1 + (want > 0)]
 
 
 @pytest.mark.parametrize("limit", [40, 200])
