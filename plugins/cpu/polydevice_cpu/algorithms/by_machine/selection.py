@@ -11,7 +11,7 @@ import struct
 from array import array
 from ctypes import c_void_p
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,6 +43,7 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
     SUB,
     Instructions,
 )
+from polydevice_cpu.algorithms.by_machine.ranking.above import MOST, finding, finds
 from polydevice_cpu.algorithms.by_machine.ranking.best import (
     ROOM,
     SQUARE,
@@ -65,14 +66,17 @@ FEW, MANY = 48, 1 << 12
 """So many are ranked at first where all rows together would have more than `MANY`, as each takes
 time: of 90 rows of 1,917, of which few have any, the whole takes 50 us, and 65."""
 
-CROWD, ROUND = 384, 64
-"""All that are above the limit are ranked, fewer than so many of a row, where the best of them
-remove one another: 20 rows of 525 with 80, 160 and 320 take 180, 300 and 440 us, where NumPy takes
-570, 680 and 950; with 640 both take as long. Their number is rounded up, for what is prepared to
-fit others."""
+FEWEST, TIMES = 128, 4
+"""All that are above the limit are ranked first, if they are not more than so many or so many times
+those that are to be ranked else: in crowds the best ones remove one another. 20 classes of 525
+boxes, of which 100 each are above, take 70 us, and NumPy 570; where 400 are, and boxes lie apart,
+60 of each take 65 us, and all 200."""
+
+INDICES = 1 << 18
+"""So many of all rows there is room for then, at most."""
 
 AGAIN = 16
-"""So many times what was too few is not attempted again; one attempt takes a fourth of the time."""
+"""So many times what failed before is not attempted again."""
 
 _SLOTS = 17
 _KEEPS = _SLOTS + TOLD_BYTES // 8
@@ -112,15 +116,15 @@ class Prepared(NamedTuple):
 
 @dataclass
 class Attempts:
-    """By how many of each row boxes are selected, and what was enough for those of before.
+    """By how many of each row boxes are selected, and what was right for those of before.
 
     Attributes:
-        counts: to attempt, one after the other.
-        first: place of the first one that was not too few.
+        counts: to attempt, one after the other, each with whether these are all above the limit.
+        first: place of the first one that did not fail.
         left: for how many times that is believed.
     """
 
-    counts: tuple[int, ...]
+    counts: tuple[tuple[int, bool], ...]
     first: int = 0
     left: int = 0
 
@@ -259,27 +263,17 @@ def select(
     attempts = _attempts(scores.shape, limits)
     attempts.left -= 1
     first = attempts.first if attempts.left > 0 else 0
-    for number, count in enumerate(attempts.counts[first:], first):
-        status, found = _by_so_many(boxes, scores, limits, count, is_centered=is_centered)
-        if status != LACKS:
+    for number, (count, is_whole) in enumerate(attempts.counts[first:], first):
+        made = prepared(scores.shape, count, limits, is_centered=is_centered, is_whole=is_whole)
+        status, found = _by(made, boxes, scores)
+        if not status or (status != LACKS and not is_whole):
             return found
         attempts.first, attempts.left = number + 1, AGAIN
-    count = _above(scores, limits)
-    if not count:
-        return None
-    return _by_so_many(boxes, scores, limits, count, is_centered=is_centered)[1]
+    return None
 
 
-def _by_so_many(
-    boxes: Array,
-    scores: Array,
-    limits: tuple[int, float, float],
-    count: int,
-    *,
-    is_centered: bool,
-) -> tuple[int, tuple[Array, Array] | None]:
-    """Return 0 and what `select` returns, by so many of each row; or why that is None."""
-    made = prepared(scores.shape, count, limits, is_centered=is_centered)
+def _by(made: Prepared, boxes: Array, scores: Array) -> tuple[int, tuple[Array, Array] | None]:
+    """Return 0 and what `select` returns; or why that is None."""
     numbers = made.numbers[:]  # it is written to
     begin, _ = numbers.buffer_info()
     room = np.empty(made.room, np.int64)
@@ -296,20 +290,18 @@ def _by_so_many(
     return 0, (table, scored)
 
 
-def _above(scores: Array, limits: tuple[int, float, float]) -> int:
-    """How many are to be ranked for all of a row that are above the limit; 0 where too many are."""
-    images, classes, number = scores.shape
-    rows = images * classes
-    most = int(np.count_nonzero(scores > limits[2], axis=2).max(initial=0))
-    count = min((most // ROUND + 1) * ROUND, number)  # one more, to see that there are no others
-    pairs = count * min(limits[0], count)
-    may = count <= CROWD and ranks(rows, number, count, rows * count * count)
-    return count if may and keeps(pairs, rows * pairs) else 0
-
-
 @lru_cache(maxsize=64)
 def _attempts(shape: tuple[int, ...], limits: tuple[int, float, float]) -> Attempts:
-    return Attempts(_counts(shape, limits[0]))
+    images, classes, number = shape
+    rows, counts = images * classes, _counts(shape, limits[0])
+    whole = []
+    for most in (min(max(FEWEST, TIMES * max(counts, default=0)), MOST), MOST):
+        count = min(most, number)
+        pairs = count * min(limits[0], count)
+        if finds(rows, number) and rows * count <= INDICES and keeps(pairs, rows * pairs):
+            whole.append((count, True))
+    ranked = [(count, False) for count in counts]
+    return Attempts(tuple(dict.fromkeys(whole[:1] + ranked + whole[1:])))
 
 
 def _counts(shape: tuple[int, ...], limit: int) -> tuple[int, ...]:
@@ -339,7 +331,12 @@ def _may(rows: int, number: int, count: int, limit: int) -> bool:
 
 @lru_cache(maxsize=64)
 def prepared(
-    shape: tuple[int, ...], count: int, limits: tuple[int, float, float], *, is_centered: bool
+    shape: tuple[int, ...],
+    count: int,
+    limits: tuple[int, float, float],
+    *,
+    is_centered: bool,
+    is_whole: bool,
 ) -> Prepared:
     """Return what selects boxes by so many of each row; others are as `select` has them.
 
@@ -348,22 +345,28 @@ def prepared(
         count: how many are ranked of each row, 1 or more.
         limits: see `select`.
         is_centered: the same.
+        is_whole: whether the code fails where more are above the limit.
     """
     limit, iou, least = limits
     images, classes, number = shape
     rows = images * classes
+    most = rows * min(limit, count)
     places, total = [], 0  # within the room, in bytes
-    for size in (rows * count, rows * count, 2 * images * number, -(-judging(count, limit) // 2)):
+    for size in (rows * count, most, 2 * images * number, -(-judging(count, limit) // 2)):
         places.append(8 * total)
         total += size
     index, kept, corners, judges = places
     groups = _groups(images, classes, number, count)
-    best, best_told = ranking((0, index, 0), (rows, number), count, descending=True, above=least)
+    if is_whole:
+        best, best_told = finding((0, index, 0), (rows, number), count, least)
+    else:
+        rank = partial(ranking, descending=True, above=least)
+        best, best_told = rank((0, index, 0), (rows, number), count)
     told = corners, index, address_of(groups), judges, kept
     keep, keep_told = keeping(told, rows, count, limit, iou)
     numbers = _TOLD(
         *(0, corners, images * number, best.address, keep.address, index, kept, 0, 0, 0),
-        *(count, rows, classes, limit, count < number, 4 * number, 0),
+        *(count, rows, classes, limit, count < number and not is_whole, 4 * number, 0),
     )
     numbers += best_told + keep_told
     made = array("q", numbers + bytes(-len(numbers) % 8))
@@ -372,7 +375,7 @@ def prepared(
     made.extend([_LARGEST] * ROOM + [0] * count)
     function = function_of(_selecting(is_centered=is_centered))
     assert function is not None  # as there is one that ranks
-    return Prepared(function, made, total, rows * min(limit, count), groups)
+    return Prepared(function, made, total, most, groups)
 
 
 @lru_cache(maxsize=16)
