@@ -167,6 +167,13 @@ def _shifted(op: DetectionOutput, boxes: Array, offset: Array) -> Array:
     if op.code_type.endswith("CORNER"):
         return np.asarray(boxes + offset)
     size = boxes[2:] - boxes[:2]
-    centre = (boxes[2:] + boxes[:2]) / 2 + offset[:2] * size
-    half = np.exp(offset[2:]) * size / 2
-    return np.concatenate([centre - half, centre + half])
+    centre = boxes[2:] + boxes[:2]
+    centre /= 2
+    centre += offset[:2] * size
+    half = np.exp(offset[2:])
+    half *= size
+    half /= 2
+    shifted = np.empty_like(boxes)
+    np.subtract(centre, half, out=shifted[:2])
+    np.add(centre, half, out=shifted[2:])
+    return shifted
