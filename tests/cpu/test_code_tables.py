@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import re
 import shutil
 import subprocess
@@ -22,7 +23,7 @@ from polydevice_cpu.algorithms.by_machine import (
 from polydevice_cpu.algorithms.by_machine.indexed import scattered
 from polydevice_cpu.algorithms.by_machine.indexed import taken as rows_taken
 from polydevice_cpu.algorithms.by_machine.learned import coupling
-from polydevice_cpu.algorithms.by_machine.ranking import best, order, unique, wide
+from polydevice_cpu.algorithms.by_machine.ranking import above, best, order, unique, wide
 from polydevice_cpu.algorithms.by_machine.regions import geometry
 from polydevice_cpu.algorithms.by_machine.resampling import sampling
 from polydevice_cpu.algorithms.by_machine.rows import norms, shares, short_rows, wide_rows
@@ -34,6 +35,7 @@ from tests.guard_pages import SIDES, guarded
 
 F = np.float32
 TABLES = {
+    "above": (above, "_ABOVE"),
     "best": (best, "_BEST"),
     "bytes": (byte_table, "_LOOK"),
     "first": (best, "_FIRST"),
@@ -282,6 +284,40 @@ def test_the_best_of_rows(side, kind, descending):
             order = order[row[order] > above][:count]
             np.testing.assert_array_equal(found[: len(order)], order)
             assert (found[len(order) :] == best.NONE).all()
+
+
+@with_avx512
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("length", [1, 7, 8, 9, 15, 16, 17, 31, 33, 250])
+def test_all_that_is_above_a_number(side, length):
+    """NaN, infinities, both zeros and ties; and no place in the result behind the last one."""
+    rng = np.random.default_rng(length)
+
+    def put(array):
+        place = guarded(side, array.nbytes).view(array.dtype).reshape(array.shape)
+        place[...] = array
+        return place
+
+    for rows, least in itertools.product((1, 5), (-np.inf, -0.5, -0.0, 0.0, 0.5, np.inf)):
+        x = rng.normal(0, 1, (rows, length)).astype(F).round(int(rng.integers(0, 6)))
+        x[rng.random(x.shape) < 0.1] = rng.choice(F([np.nan, np.inf, -np.inf, -0.0, 0.0]))
+        orders = [np.argsort(-row, kind="stable")[: (row > least).sum()] for row in x]
+        most = max(map(len, orders))
+        for count in {most, most + 1, most + 20} - {0}:
+            index, room = (
+                put(np.zeros((rows, count), np.int64)),
+                put(np.zeros(best.ROOM + count, np.int64)),
+            )
+            given = put(x)
+            places = address_of(given), address_of(index), address_of(room)
+            function, told = above.finding(places, x.shape, count, least)
+            assert function(told) == 0
+            for found, order_ in zip(index, orders, strict=True):
+                np.testing.assert_array_equal(found[: len(order_)], order_)
+                assert (found[len(order_) :][:1] == best.NONE).all()
+        if most > 1:
+            function, told = above.finding(places, x.shape, most - 1, least)
+            assert function(told) != 0
 
 
 @with_avx512

@@ -16,6 +16,11 @@ pytestmark = with_avx512
 F = np.float32
 
 
+@pytest.fixture(autouse=True)
+def nothing_was_attempted():
+    selection._attempts.cache_clear()
+
+
 def overlap(a, b):
     """Intersection over union of corners, in f32."""
     width, height = (max(min(a[k + 2], b[k + 2]) - max(a[k], b[k]), F(0)) for k in (0, 1))
@@ -94,18 +99,66 @@ def test_more_are_ranked_where_the_best_remove_one_another(monkeypatch):
     monkeypatch.setattr(
         selection,
         "prepared",
-        lambda *given, **how: (counts.append(given[1]), prepared(*given, **how))[1],
+        lambda *given, **how: (counts.append((given[1], how["is_whole"])), prepared(*given, **how))[
+            1
+        ],
     )
-    for limit, want in ((5, [10, 40]), (2, [4, 16])):
+    for limit, want in ((5, [160, 10, 40, 480]), (2, [128, 4, 16, 480])):
         counts.clear()
         assert selection.select(boxes, scores, (limit, 0.5, 0.0), is_centered=False) is None
-        assert counts == want, "the first class has 300 boxes in one place"
+        assert [count for count, _ in counts] == want, "the first class has 300 boxes in one place"
     boxes[0, 5:] += 50 * rng.permutation(895)[:, None].astype(F)  # those are not the best now
     counts.clear()
+    selection._attempts.cache_clear()
     table, _ = selection.select(boxes, scores, (5, 0.5, 0.0), is_centered=False)
     want = by_the_rule(boxes, scores, 5, F(0.5), F(0), is_centered=False)
     np.testing.assert_array_equal(table, want)
-    assert counts == [10]
+    assert counts == [(160, True), (10, False)]
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_all_above_the_limit_are_ranked_in_crowds(side, monkeypatch):
+    """Up to 480 of a row, and others are left to others; what failed is not tried again at once."""
+    rng = np.random.default_rng(8)
+    counts = []
+    prepared = selection.prepared
+    monkeypatch.setattr(
+        selection,
+        "prepared",
+        lambda *given, **how: (counts.append((given[1], how["is_whole"])), prepared(*given, **how))[
+            1
+        ],
+    )
+    every = [(240, True), (60, False), (480, True)]
+    for number, above, want in (
+        (527, 163, 1),
+        (200, 199, 1),
+        (800, 300, 3),
+        (800, 480, 3),
+        (800, 481, 0),
+    ):
+        place = rng.uniform(0, 9, (2, number, 2))
+        boxes = np.concatenate([place, place + rng.uniform(20, 70, place.shape)], 2).astype(F)
+        scores = np.stack([rng.permutation(number) for _ in range(14)]).astype(F)
+        scores = scores.reshape(2, 7, number)
+        scores[1, 2] = np.nan  # which is above nothing
+        limits = 30, 0.5, number - 1 - above
+        tried = [(min(count, number), whole) for count, whole in every]
+        counts.clear()
+        given = put(side, boxes), put(side, scores)
+        made = selection.select(*given, limits, is_centered=False)
+        assert counts == tried[: want or 3]
+        assert (made is None) == (not want)
+        if not want:
+            continue
+        right = by_the_rule(boxes, scores, 30, F(0.5), limits[2], is_centered=False)
+        np.testing.assert_array_equal(made[0], right)
+        counts.clear()
+        for _ in range(selection.AGAIN):
+            again = selection.select(*given, limits, is_centered=False)
+            np.testing.assert_array_equal(again[0], right)
+        others = tried[: want - 1] if want > 1 else []
+        assert counts == [tried[want - 1]] * (selection.AGAIN - 1) + [*others, tried[want - 1]]
 
 
 @pytest.mark.parametrize("limit", [40, 200])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from polydevice_cpu.algorithms import suppression
 from polydevice_cpu.algorithms.suppression import suppress
 
 F = np.float32
@@ -86,3 +87,24 @@ def test_any_box_is_too_much_where_no_overlap_is_allowed():
     boxes = np.array([[0, 0, 1, 1], [5, 5, 6, 6], [0, 8, 1, 9]], F)
     assert suppress(boxes, 0, inclusive=True).tolist() == [0]
     assert suppress(boxes, 0, inclusive=False).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("limit", [None, 9])
+def test_large_groups_are_looked_at_one_by_one(monkeypatch, limit):
+    """Where machine code does not take them together."""
+    rng = np.random.default_rng(4)
+    monkeypatch.setattr(suppression, "APART", 20)
+    parts = [drawn(rng, count, "crowd") for count in (40, 1, 60, 50)]
+    groups = np.repeat([1, 2, 5, 6], [len(part) for part in parts])
+    given = []
+    monkeypatch.setattr(
+        suppression, "keep_greedily", lambda *arguments: given.append(len(arguments[2]))
+    )
+    with np.errstate(all="ignore"):
+        rule = [one_by_one(part, 0.4, limit or 60, 0, inclusive=False) for part in parts]
+        found = suppress(np.concatenate(parts), 0.4, limit, groups=groups)
+    starts = np.cumsum([0, *(len(part) for part in parts)])
+    assert found.tolist() == [
+        start + i for start, kept in zip(starts, rule, strict=False) for i in kept
+    ]
+    assert given[0] == 4 and set(given[1:]) == {1}

@@ -12,6 +12,7 @@ from polydevice.errors import ShapeError
 from polydevice.ops.detection_output import CODE_TYPES, DetectionOutput
 from polydevice.shape import Dim, Shape
 from polydevice.tensor import TensorDesc
+from polydevice.testing.op_case import OpCase
 from tests.ops.check import check
 from tests.ops.openvino_oracle import openvino_case
 
@@ -80,6 +81,61 @@ def test_clipping_and_encoded_variances(device, before, after, batches):
         variance_encoded_in_target=True,
     )
     check(openvino_case(op, *inputs), device)
+
+
+@pytest.mark.parametrize("decrease", [True, False])
+@pytest.mark.parametrize("share", [True, False])
+@pytest.mark.parametrize("spread", [0.05, 0.9])
+@pytest.mark.parametrize(
+    ("threshold", "top", "keep", "background"),
+    [(0.01, 40, 100, 0), (0.9, 100, 100, 0), (0.3, -1, 7, 2), (0.98, 3, -1, 20), (0.0, 1, 20, -1)],
+)
+def test_many_classes(device, spread, share, decrease, threshold, top, keep, background):
+    """In crowds and apart, of one class more than others, and few above the threshold."""
+    rng = np.random.default_rng(23)
+    images, number, classes = 2, 150, 21
+    centre = rng.uniform(0.5 - spread / 2, 0.5 + spread / 2, (1, number, 2))
+    size = rng.uniform(0.05, 0.3, (1, number, 2))
+    boxes = np.concatenate([centre - size / 2, centre + size / 2], -1).reshape(1, -1)
+    priors = np.stack([boxes, np.tile([0.1, 0.1, 0.2, 0.2], (1, number))], 1).astype(np.float32)
+    offsets = number * (1 if share else classes) * 4
+    location = rng.normal(0, 0.3, (images, offsets)).astype(np.float32)
+    scores = rng.permutation(images * number * classes) / (images * number * classes)
+    scores[5::classes] **= 0.2
+    scores = scores.astype(np.float32).reshape(images, -1)
+    op = DetectionOutput(
+        background_label_id=0 if decrease else background,  # OpenVINO knows no others
+        top_k=top,
+        keep_top_k=(keep,),
+        code_type=CODE_TYPES[1],
+        share_location=share,
+        nms_threshold=0.45,
+        confidence_threshold=threshold,
+        normalized=True,
+        decrease_label_id=decrease,
+    )
+    check(openvino_case(op, location, scores, priors), device)
+
+
+def test_of_equal_scores_the_first_priors_stay(device):
+    """Worked by hand: boxes apart, of which the best three are kept, then listed by class."""
+    corners = np.arange(6)[:, None] / 10 + np.array([0, 0, 0.05, 0.05])
+    scores = np.array(
+        [[0, 0.5, 0.7], [0, 0.5, 0], [0, np.nan, 0.5], [0, 0, 0], [0, 0.5, 0.5], [9, 0, 0.2]]
+    )
+    op = DetectionOutput(
+        num_classes=3,
+        keep_top_k=(3,),
+        code_type=CODE_TYPES[0],
+        nms_threshold=0.5,
+        confidence_threshold=0.3,
+        normalized=True,
+        variance_encoded_in_target=True,
+    )
+    inputs = np.zeros((1, 24)), scores.reshape(1, -1), corners.reshape(1, 1, -1)
+    want = [[0, 1, 0.5, *corners[0]], [0, 1, 0.5, *corners[1]], [0, 2, 0.7, *corners[0]]]
+    arrays = [np.asarray(each, np.float32) for each in inputs]
+    check(OpCase(op, arrays, [np.array(want, np.float32).reshape(1, 1, 3, 7)]), device)
 
 
 @pytest.mark.parametrize("share", [True])

@@ -36,9 +36,9 @@ def largest(x: Array, count: int | None = None) -> Array:
     return _first(x, count, descending=True)
 
 
-FEW = 800
-"""Up to so many floats NumPy's stable sort takes less than what sorts keys with indices: 2 of each
-of 32 rows of 8 take 3 us, and 7."""
+FEW, LONG = 800, 300
+"""Up to so many floats, in rows up to so long, NumPy's stable sort takes less than what sorts keys
+with indices: 2 of each of 32 rows of 8 take 3 us, and 7; but 600 in one row take 25, and 13."""
 
 SIDE_BY_SIDE = 1024
 """From so many rankings on that lie side by side, each position is compared for all of them."""
@@ -120,9 +120,10 @@ def _first(x: Array, count: int | None, *, descending: bool) -> Array:
     count = size if count is None else min(count, size)
     if x.dtype.char not in _COMPARED:
         return _sorted(x, count, descending=descending)
-    if 0 < x.size <= FEW and x.dtype.char in "fd" and not (descending and math.isnan(x.min())):
+    is_small = 0 < x.size <= FEW and size <= LONG
+    if is_small and x.dtype.char in "fd" and not (descending and math.isnan(x.min())):
         return np.asarray((-x if descending else x).argsort(-1, "stable")[..., :count])
-    if 0 < x.size <= FEW and x.dtype.kind in "iu":  # ~x is in the opposite order, and fits
+    if is_small and x.dtype.kind in "iu":  # ~x is in the opposite order, and fits
         return np.asarray((~x if descending else x).argsort(-1, "stable")[..., :count])
     if x.dtype == np.float32 and x.size > FEW:
         index = ranked(np.ascontiguousarray(x).reshape(-1, size), count, descending=descending)
