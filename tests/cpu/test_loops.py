@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import onnxruntime
 import pytest
@@ -9,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from polydevice.errors import InferenceError
 from polydevice.runtime.plan_cache import LEAST_BYTES
+from polydevice_cpu.plan.binding.loops.rounds import Rounds
 from polydevice_cpu.plan.compiled import RequestPlans
 from polydevice_cpu.plan.settling import RUNS
 from tests.cpu.loading import load
@@ -288,6 +291,53 @@ def test_what_grows_finds_its_plans_again(core, monkeypatch, kept):
             assert len(bound) <= kept
     if kept == 100:  # each length once, and once more when its plan has settled
         assert len(made) <= 2 * 12
+
+
+def by_length(nodes, width=3):
+    """Runs a body that reads all rows of x, of any number, as often as there are rows."""
+    nodes = [node("Gather", "rows number", "row", axis=0), *nodes]
+    graph_inputs = [info("n", WHOLE, []), info("rows", F, ["t", width])]
+    graph_inputs += [info(name, F, [width]) for name in ("x", "z")]
+    outputs = [info(name, F, None) for name in ("p", "q", "all")]
+    body = body_of(nodes, "q", 1e9, (width,))
+    return model(body, [], graph_inputs, outputs, go=np.array(True))
+
+
+def rows_of(rng, length, width=3):
+    sizes = [width, width, (length, width)]
+    x, z, rows = (rng.uniform(0, 1, size).astype(np.float32) for size in sizes)
+    return {"n": np.array(length), "x": x, "z": z, "rows": rows}
+
+
+@pytest.mark.parametrize("kept", [100, 2])
+def test_lengths_that_take_turns_stay_bound(core, monkeypatch, kept):
+    made, begin = [], Rounds.__init__
+    monkeypatch.setattr(Rounds, "__init__", lambda *a: made.append(weakref.ref(a[0])) or begin(*a))
+    monkeypatch.setattr("polydevice.runtime.plan_cache.PLANS_BYTES", kept * LEAST_BYTES)
+    content = by_length([node("Add", "a row", "p"), node("Sub", "b row", "q")])
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    request, rng = load(core, content).create_infer_request(), np.random.default_rng(5)
+    for length in [3, 7, 5, 9] * (RUNS + 3):
+        feed = rows_of(rng, length)
+        for found, want in zip(request.infer(feed).values(), session.run(None, feed), strict=True):
+            np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5)
+        assert sum(rounds() is not None for rounds in made) <= kept
+    if kept == 100:  # each length once, and once more when its plan has settled
+        assert len(made) <= 2 * 4
+
+
+def test_lengths_that_take_turns_keep_nothing_that_was_given(core):
+    nodes = [node("Mod", "rows row", "parts", fmod=1), node("Gather", "parts number", "p", axis=0)]
+    width = 30_000  # what is small is copied
+    content = by_length([*nodes, node("Sub", "b row", "q")], width)
+    request, rng = load(core, content).create_infer_request(), np.random.default_rng(6)
+    given = []
+    for length in (3, 7, 5):
+        feed = rows_of(rng, length, width)
+        request.infer(feed)
+        given.append(weakref.ref(feed["rows"]))
+        del feed
+    assert [rows() is None for rows in given[:-1]] == [True, True]
 
 
 def chosen(core, rows, **config):

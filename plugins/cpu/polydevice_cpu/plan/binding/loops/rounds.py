@@ -53,22 +53,35 @@ class Rounds:
             self._plans, self._results, reversed(self._results), strict=True
         ):
             for index, array in enumerate(written):
-                bound.set_output(index, array)
+                bound.set_output(index, array, is_own=True)
             for parameter, result in self._carried.items():
-                bound.set_input(parameter, read[result])
+                bound.set_input(parameter, read[result], is_own=True)
         changing = [tie.parameter for tie in op.body_inputs if tie.slicing is not None]
         counter = op.current_iteration if isinstance(op, Loop) else None
+        inputs = plan.inputs  # are described anew each time
         for parameter in [*changing, *([] if counter is None else [counter])]:
-            desc = plan.inputs[parameter]
+            desc = inputs[parameter]
             assert desc.shape is not None
             array = self._own[parameter] = np.empty(desc.shape.static, desc.element_type.dtype)
             for bound in self._plans:
-                bound.set_input(parameter, array)
+                bound.set_input(parameter, array, is_own=True)
         self._counter = counter
         number = None if counter is None else self._own.pop(counter)
         self._number = number if counter in plan.read else None
         self._iterations: Iterations | None = None
         self._may_call = True
+
+    @property
+    def held_bytes(self) -> int:
+        """Estimate of what it takes besides the plan and the workspace."""
+        held = sum(bound.held_bytes for bound in self._plans) + 2 * self.plan.result_bytes
+        held += sum(array.nbytes for array in self._own.values())
+        return held + (0 if self._iterations is None else self._iterations.held_bytes)
+
+    def leave(self) -> None:
+        """Keep nothing that was given for all iterations; `begin` comes before the next ones."""
+        for bound in self._plans:
+            bound.leave()
 
     @staticmethod
     def suit(op: Iteration, plan: Plan) -> bool:
@@ -78,8 +91,9 @@ class Rounds:
             return False
         if plan.result_bytes > SMALL_BYTES:
             return False
+        inputs = plan.inputs
         for edge in op.back_edges:
-            desc = plan.inputs[edge.parameter]
+            desc = inputs[edge.parameter]
             if desc.shape is None or not desc.shape.is_static:
                 return False
             if plan.results[edge.result] != (desc.shape.static, desc.element_type.dtype):
