@@ -31,7 +31,7 @@ def model(body, graph_nodes, inputs, outputs, **constants) -> bytes:
     loop = helper.make_node("Loop", ["n", "go", "x", "z"], ["p", "q", "all"], body=body)
     stored = [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()]
     graph = helper.make_graph([loop, *graph_nodes], "g", inputs, outputs, stored)
-    imports = [helper.make_opsetid("", 17)]
+    imports = [helper.make_opsetid("", 18)]
     return helper.make_model(graph, opset_imports=imports, ir_version=9).SerializeToString()
 
 
@@ -106,6 +106,38 @@ UNJOINED = {
         node("Add", "b p", "q"),
     ],
 }
+
+
+ORDERS = {
+    "transposed": [node("Transpose", "b", "q", perm=[1, 0])],
+    "rolled": [
+        node("Split", "b", "first rest", axis=0, num_outputs=2),
+        node("Concat", "rest first", "q", axis=0),
+    ],
+    "as it is": [node("Identity", "b", "q")],
+}
+
+
+@pytest.mark.parametrize("size", [4, 70])
+@pytest.mark.parametrize("order", ORDERS)
+def test_what_is_carried_in_another_order(core, monkeypatch, order, size):
+    """A step that carries a value as it is does nothing; one that carries it transposed does."""
+    made, begin = [], Rounds.__init__
+    monkeypatch.setattr(Rounds, "__init__", lambda *a: begin(*a) or made.append(a[0]._copies))
+    shape = [size, size]
+    body = body_of([*ORDERS[order], node("Add", "a q", "p")], "q", 1e9, shape)
+    inputs = [info("n", WHOLE, []), info("x", F, shape), info("z", F, shape)]
+    outputs = [info(name, F, None) for name in ("p", "q", "all")]
+    content = model(body, [], inputs, outputs, go=np.array(True))
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    request, rng = load(core, content).create_infer_request(), np.random.default_rng(8)
+    for trips in (7, 4, 1):
+        feed = {name: rng.normal(-1, 1, shape).astype(np.float32) for name in "xz"}
+        feed["n"] = np.array(trips)
+        for found, want in zip(request.infer(feed).values(), session.run(None, feed), strict=True):
+            np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5)
+    assert made
+    assert all(bool(copies) == (order == "as it is") for copies in made)
 
 
 @pytest.mark.parametrize("ends", ["by count", "by condition"])

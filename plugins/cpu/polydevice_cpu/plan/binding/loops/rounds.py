@@ -17,8 +17,8 @@ from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.loops.iterations import FEWEST, Iterations, Taken
 from polydevice_cpu.plan.binding.workspace import Workspace
 from polydevice_cpu.plan.plan import Plan
-from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep
-from polydevice_cpu.plan.value import Kind, Storage
+from polydevice_cpu.plan.step import ArrayStep, CodeStep, PrimitiveStep
+from polydevice_cpu.plan.value import Kind, Value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -216,27 +216,37 @@ def _copies(plan: Plan, carried: Mapping[int, int]) -> frozenset[int]:
     found = []
     for number in range(len(plan.steps)):
         ends = _ends(plan, number)
-        if ends is None:
+        if ends is None or not _lie_alike(*ends):
             continue
-        source, target = ends
-        is_whole = source.kind is Kind.INPUT and target.kind is Kind.OUTPUT
-        if is_whole and carried.get(source.index) == target.index:
+        source, target = (value.storage.root for value in ends)
+        is_carried = source.kind is Kind.INPUT and target.kind is Kind.OUTPUT
+        if not is_carried or carried.get(source.index) != target.index:
+            continue
+        if ends[1].shape == plan.results[target.index][0]:
             found.append(number)
     return frozenset(found)
 
 
-def _ends(plan: Plan, number: int) -> tuple[Storage, Storage] | None:
+def _ends(plan: Plan, number: int) -> tuple[Value, Value] | None:
     """From where to where a step copies; None for others."""
     step = plan.steps[number]
     if isinstance(step, ArrayStep) and step.type == "Copy":
-        return step.inputs[0].storage.root, step.outputs[0].storage.root
+        return step.inputs[0], step.outputs[0]
     if isinstance(step, PrimitiveStep) and step.type == "Reorder":
-        return step.arguments[Arg.SRC].storage.root, step.arguments[Arg.DST].storage.root
+        return step.arguments[Arg.SRC], step.arguments[Arg.DST]
+    if isinstance(step, CodeStep) and step.type == "Reorder":  # in the place of such a primitive
+        return step.inputs[0], step.outputs[0]
     return None
+
+
+def _lie_alike(source: Value, target: Value) -> bool:
+    """Whether a copy is the same bytes at the same place; that of a transposed value is not."""
+    are_rows = source.is_dense and target.is_dense and source.dtype == target.dtype
+    return are_rows and (source.shape, source.offset_bytes) == (target.shape, target.offset_bytes)
 
 
 def _written(plan: Plan, number: int) -> int:
     """Which output a step copies to."""
     ends = _ends(plan, number)
     assert ends is not None
-    return ends[1].index
+    return ends[1].storage.root.index
