@@ -13,6 +13,7 @@ import pytest
 import polydevice.ops  # noqa: F401 - fills the table of operations
 from polydevice import Core
 from polydevice.dtype import ElementType
+from polydevice.errors import NetworkError
 from polydevice.readers.ir import read_ir
 from polydevice.readers.limits import ReadLimits
 from polydevice.shape import Dim, Shape
@@ -194,6 +195,40 @@ def test_tensor_names_may_contain_escaped_commas():
     network = read_ir(topology, WEIGHTS)
     assert network.node("sum").output.names == {"a,b", "c"}
     assert network.name_of_tensor("a,b") == "sum"
+
+
+def test_inputs_and_outputs_are_called_by_names_of_their_tensors_too(tmp_path):
+    """As OpenVINO's are, which wrote the file."""
+    openvino = pytest.importorskip("openvino", reason="writes the file and compares")
+    ops = openvino.opset13
+    a = ops.parameter([-1, 3], np.float32, name="layer_a")
+    b = ops.parameter([1, 3], np.float32, name="layer_b")
+    total = ops.subtract(a, b)
+    for port, names in ((a, {"a", "a:0"}), (b, {"b", "layer_a"}), (total, {"total"})):
+        port.output(0).set_names(names)
+    openvino.save_model(openvino.Model([total], [a, b], "names"), tmp_path / "model.xml")
+    rng = np.random.default_rng(3)
+    feed = {"a:0": rng.normal(size=(5, 3)), "b": rng.normal(size=(1, 3))}
+    feed = {name: array.astype(np.float32) for name, array in feed.items()}
+    theirs = openvino.Core().read_model(tmp_path / "model.xml")
+    theirs.reshape({"a:0": [5, 3], "b": [1, 3]})
+    with Core() as core:
+        network = core.read_network(tmp_path / "model.xml")
+        network.reshape({"a:0": [5, 3], "b": [1, 3]})
+        assert [i.shape for i in network.inputs.values()] == [
+            tuple(port.shape) for port in theirs.inputs
+        ]
+        with pytest.raises(NetworkError, match="'a:0' is a second name of input 'layer_a'"):
+            network.reshape({"layer_a": [4, 3], "a:0": [4, 3]})  # a layer's name comes first
+        with pytest.raises(NetworkError, match="no input 'total'; inputs: layer_a, layer_b"):
+            network.reshape({"total": [4, 3]})
+        request = core.load_network(network, "CPU").create_infer_request()
+        want = openvino.compile_model(theirs, "CPU")(feed)[0]
+        np.testing.assert_array_equal(request.infer(feed)["total"], want)
+        request.set_blob("b", feed["b"] + 1)
+        request.infer()
+        np.testing.assert_allclose(request.get_blob("total").array, want - 1, rtol=1e-5, atol=1e-6)
+        assert request.get_blob("a") is request.get_blob("layer_a")
 
 
 def test_notes_of_layers_and_model():

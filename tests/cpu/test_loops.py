@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import onnxruntime
 import pytest
@@ -9,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from polydevice.errors import InferenceError
 from polydevice.runtime.plan_cache import LEAST_BYTES
+from polydevice_cpu.plan.binding.loops.rounds import Rounds
 from polydevice_cpu.plan.compiled import RequestPlans
 from polydevice_cpu.plan.settling import RUNS
 from tests.cpu.loading import load
@@ -28,7 +31,7 @@ def model(body, graph_nodes, inputs, outputs, **constants) -> bytes:
     loop = helper.make_node("Loop", ["n", "go", "x", "z"], ["p", "q", "all"], body=body)
     stored = [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()]
     graph = helper.make_graph([loop, *graph_nodes], "g", inputs, outputs, stored)
-    imports = [helper.make_opsetid("", 17)]
+    imports = [helper.make_opsetid("", 18)]
     return helper.make_model(graph, opset_imports=imports, ir_version=9).SerializeToString()
 
 
@@ -103,6 +106,38 @@ UNJOINED = {
         node("Add", "b p", "q"),
     ],
 }
+
+
+ORDERS = {
+    "transposed": [node("Transpose", "b", "q", perm=[1, 0])],
+    "rolled": [
+        node("Split", "b", "first rest", axis=0, num_outputs=2),
+        node("Concat", "rest first", "q", axis=0),
+    ],
+    "as it is": [node("Identity", "b", "q")],
+}
+
+
+@pytest.mark.parametrize("size", [4, 70])
+@pytest.mark.parametrize("order", ORDERS)
+def test_what_is_carried_in_another_order(core, monkeypatch, order, size):
+    """A step that carries a value as it is does nothing; one that carries it transposed does."""
+    made, begin = [], Rounds.__init__
+    monkeypatch.setattr(Rounds, "__init__", lambda *a: begin(*a) or made.append(a[0]._copies))
+    shape = [size, size]
+    body = body_of([*ORDERS[order], node("Add", "a q", "p")], "q", 1e9, shape)
+    inputs = [info("n", WHOLE, []), info("x", F, shape), info("z", F, shape)]
+    outputs = [info(name, F, None) for name in ("p", "q", "all")]
+    content = model(body, [], inputs, outputs, go=np.array(True))
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    request, rng = load(core, content).create_infer_request(), np.random.default_rng(8)
+    for trips in (7, 4, 1):
+        feed = {name: rng.normal(-1, 1, shape).astype(np.float32) for name in "xz"}
+        feed["n"] = np.array(trips)
+        for found, want in zip(request.infer(feed).values(), session.run(None, feed), strict=True):
+            np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5)
+    assert made
+    assert all(bool(copies) == (order == "as it is") for copies in made)
 
 
 @pytest.mark.parametrize("ends", ["by count", "by condition"])
@@ -288,6 +323,53 @@ def test_what_grows_finds_its_plans_again(core, monkeypatch, kept):
             assert len(bound) <= kept
     if kept == 100:  # each length once, and once more when its plan has settled
         assert len(made) <= 2 * 12
+
+
+def by_length(nodes, width=3):
+    """Runs a body that reads all rows of x, of any number, as often as there are rows."""
+    nodes = [node("Gather", "rows number", "row", axis=0), *nodes]
+    graph_inputs = [info("n", WHOLE, []), info("rows", F, ["t", width])]
+    graph_inputs += [info(name, F, [width]) for name in ("x", "z")]
+    outputs = [info(name, F, None) for name in ("p", "q", "all")]
+    body = body_of(nodes, "q", 1e9, (width,))
+    return model(body, [], graph_inputs, outputs, go=np.array(True))
+
+
+def rows_of(rng, length, width=3):
+    sizes = [width, width, (length, width)]
+    x, z, rows = (rng.uniform(0, 1, size).astype(np.float32) for size in sizes)
+    return {"n": np.array(length), "x": x, "z": z, "rows": rows}
+
+
+@pytest.mark.parametrize("kept", [100, 2])
+def test_lengths_that_take_turns_stay_bound(core, monkeypatch, kept):
+    made, begin = [], Rounds.__init__
+    monkeypatch.setattr(Rounds, "__init__", lambda *a: made.append(weakref.ref(a[0])) or begin(*a))
+    monkeypatch.setattr("polydevice.runtime.plan_cache.PLANS_BYTES", kept * LEAST_BYTES)
+    content = by_length([node("Add", "a row", "p"), node("Sub", "b row", "q")])
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    request, rng = load(core, content).create_infer_request(), np.random.default_rng(5)
+    for length in [3, 7, 5, 9] * (RUNS + 3):
+        feed = rows_of(rng, length)
+        for found, want in zip(request.infer(feed).values(), session.run(None, feed), strict=True):
+            np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5)
+        assert sum(rounds() is not None for rounds in made) <= kept
+    if kept == 100:  # each length once, and once more when its plan has settled
+        assert len(made) <= 2 * 4
+
+
+def test_lengths_that_take_turns_keep_nothing_that_was_given(core):
+    nodes = [node("Mod", "rows row", "parts", fmod=1), node("Gather", "parts number", "p", axis=0)]
+    width = 30_000  # what is small is copied
+    content = by_length([*nodes, node("Sub", "b row", "q")], width)
+    request, rng = load(core, content).create_infer_request(), np.random.default_rng(6)
+    given = []
+    for length in (3, 7, 5):
+        feed = rows_of(rng, length, width)
+        request.infer(feed)
+        given.append(weakref.ref(feed["rows"]))
+        del feed
+    assert [rows() is None for rows in given[:-1]] == [True, True]
 
 
 def chosen(core, rows, **config):

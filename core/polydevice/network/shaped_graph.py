@@ -52,6 +52,8 @@ class ShapedGraph(Graph):
     def reshape(self, shapes: Mapping[str, Sequence[DimLike | None]]) -> None:
         """Give inputs new shapes; None or -1 is an unknown size, `Dim` one with bounds.
 
+        Inputs are called by their names, or by one that the framework gave their tensor.
+
         Where the model has its batch written into the pattern of a Reshape, and that does not fit
         the new shapes, the Reshape follows (`polydevice.network.written_batch`).
 
@@ -60,24 +62,38 @@ class ShapedGraph(Graph):
                 the network then keeps its old shapes.
         """
         shapes = options(shapes, "the mapping of names to shapes", NetworkError)
-        by_name = {node.name: node for node in self.parameters}
-        unknown = [name for name in shapes if name not in by_name]
-        if unknown:
-            raise NetworkError(
-                f"network {self.name!r} has no input {unknown[0]!r}; "
-                f"inputs: {', '.join(by_name)}." + nearest(unknown[0], by_name)
-            )
-        before = {name: by_name[name].op for name in shapes}
+        sizes_of = self._by_input(shapes)
+        before = {node: node.op for node in sizes_of}
         known = {port: port.shape for node in self.nodes() for port in node.outputs}
         try:
-            for name, sizes in shapes.items():
-                by_name[name].op = by_name[name].op.replace(shape=_shape(name, sizes))
+            for node, sizes in sizes_of.items():
+                node.op = node.op.replace(shape=_shape(node.name, sizes))
             self._infer_or_follow(known)
         except PolydeviceError:
-            for name, op in before.items():
-                by_name[name].op = op
+            for node, op in before.items():
+                node.op = op
             self.infer()
             raise
+
+    def _by_input(
+        self, shapes: Mapping[str, Sequence[DimLike | None]]
+    ) -> dict[Node, Sequence[DimLike | None]]:
+        """Return shapes by the input that they are for."""
+        by_name = {name: node for node in self.parameters for name in node.output.names}
+        by_name.update({node.name: node for node in self.parameters})
+        found: dict[Node, Sequence[DimLike | None]] = {}
+        for name, sizes in shapes.items():
+            node = by_name.get(name)
+            if node is None:
+                names = [each.name for each in self.parameters]
+                raise NetworkError(
+                    f"network {self.name!r} has no input {name!r}; inputs: {', '.join(names)}."
+                    + nearest(name, by_name)
+                )
+            if node in found:
+                raise NetworkError(f"{name!r} is a second name of input {node.name!r}, given twice")
+            found[node] = sizes
+        return found
 
     def _infer_or_follow(self, before: Mapping[Port, Shape | None]) -> None:
         """Find shapes; where they do not fit as the model is written, with Reshapes that follow.

@@ -14,6 +14,7 @@ from polydevice.node import Evaluate
 from polydevice.ops.io import Result
 from polydevice.ops.quantize_linear import QuantizeLinear
 from polydevice.passes.constant_folding import constant_folding
+from polydevice.rewrites.batch_statistics import recognise_batch_statistics
 from polydevice.rewrites.control_flow.collect_parts import collect_parts
 from polydevice.rewrites.control_flow.select_branches import select_branches
 from polydevice.rewrites.control_flow.settle_lists import settle_lists
@@ -112,6 +113,7 @@ ORDER: tuple[tuple[str, Stage], ...] = (
     ("look up constants", _look_up),  # in tables that are plain numbers by now
     ("fold what settled", _fold),
     ("join equals", _join),  # steps on the way to constants are none any more
+    ("recognise batch statistics", recognise_batch_statistics),  # before what reads them is gone
     ("decompose", decompose),  # before recognising: Einsum hides the products of an attention
     ("fold parts", _fold),  # parts of constants that decompositions have made
     ("recognise normalisations", recognise_normalizations),  # while every step is there

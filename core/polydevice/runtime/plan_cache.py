@@ -177,15 +177,21 @@ class Bindings(Generic[P, B]):
         self._gone = plans.gone
         self._unseen = self._unseen_bytes = 0
 
+    def known(self, plan: P) -> B | None:
+        """Return what is bound of a plan, which counts as used now; None where nothing is."""
+        known = self._bound.get(plan)
+        if known is not None:
+            self._bound.move_to_end(plan)
+        return known
+
     def get(self, plan: P, bind: Callable[[], B]) -> B:
         """Return what is bound of a plan; binds it where it is not.
 
         Raises:
             DeviceMemoryError: there is not enough memory, also without what else is bound.
         """
-        known = self._bound.get(plan)
+        known = self.known(plan)
         if known is not None:
-            self._bound.move_to_end(plan)
             return known
         if self._gone != self._plans.gone:
             self._gone = self._plans.gone

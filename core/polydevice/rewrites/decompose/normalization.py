@@ -39,8 +39,9 @@ def _batch_norm(build: Emitter, op: BatchNormInference, inputs: Sequence[Port]) 
         return build.emit_all(Add(), build.emit(Multiply(), x, factor), shift)
     columns = [build.reshape(v, shape) if len(shape) > 1 else v for v in parameters]
     deviation = build.emit(Sqrt(), build.emit(Add(), columns[3], op.epsilon))
-    centred = build.emit(Divide(), build.emit(Subtract(), x, columns[2]), deviation)
-    return build.emit_all(Add(), build.emit(Multiply(), centred, columns[0]), columns[1])
+    factor = build.emit(Divide(), columns[0], deviation)  # of channels: there are more elements
+    centred = build.emit(Subtract(), x, columns[2])
+    return build.emit_all(Add(), build.emit(Multiply(), centred, factor), columns[1])
 
 
 def _batch_norm_inputs(op: Op, inputs: Sequence[Port]) -> list[Port]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from polydevice.dtype import ElementType
 from polydevice.network import Network
 from polydevice.node import Node
@@ -31,12 +29,6 @@ from polydevice_cpu.passes.whole_rows import ROWS_PUT, ROWS_TAKEN
 
 def _is_f32(node: Node) -> bool:
     return node.outputs[0].element_type is ElementType.f32
-
-
-def _folds(node: Node) -> bool:
-    """Whether a batch normalisation has constant statistics: its factor may join weights."""
-    vectors = [port.node.constant for port in node.inputs if port.node.constant is not None]
-    return len(vectors) == 4 and all(vector.dtype == np.float32 for vector in vectors)
 
 
 def _is_plain(node: Node) -> bool:
@@ -68,7 +60,7 @@ def cpu_wishes(*, integers: bool, prepare: Callable[[Network], None]) -> Wishes:
     """Everything not decomposed has a function of its own here, which is faster than its parts."""
     return Wishes(
         decompose={
-            BatchNormInference: _folds,
+            BatchNormInference: _is_f32,  # its factor may join weights, or machine code compute it
             ScaledDotProductAttention: _is_plain,
             Einsum: _is_f32,
         },

@@ -297,7 +297,8 @@ class RequestPlans:
         self._latest: tuple[Shapes, BoundPlan] | None = None
         self._found: dict[Shapes, BoundPlan] = {}
         self._changes = -1
-        self._rounds: Rounds | None = None
+        self._rounds = Bindings[Plan, Rounds](compiled.plans, compiled.plans_bytes)
+        self._latest_rounds: Rounds | None = None
         self._growing: dict[Shapes, Growing | None] = {}
         self._read: frozenset[int] | None = None
         self._is_read = False
@@ -308,20 +309,28 @@ class RequestPlans:
         self._workspace = Workspace(self.compiled.memory)
         self._latest = None
         self._found = {}
-        self._rounds = None
+        self._rounds.clear()
+        self._latest_rounds = None
         self._growing = {}
 
     def rounds(self, op: Iteration, shapes: Shapes) -> Rounds | None:
         """Return the body of `op`, bound for all iterations; None where they may differ."""
         if None in shapes:
             return None
-        latest = self._rounds
+        latest = self._latest_rounds
         if latest is None or latest.shapes != shapes or not latest.plan.is_final:
             plan = self.compiled.plan(shapes)
             if latest is None or latest.plan is not plan:
-                if not Rounds.suit(op, plan):
-                    return None
-                latest = self._rounds = Rounds(op, plan, shapes, self.context, self._workspace)
+                found = self._rounds.known(plan)
+                if found is None:
+                    if not Rounds.suit(op, plan):
+                        return None
+                    parts = op, plan, shapes, self.context, self._workspace
+                    with collected_later():
+                        found = self._rounds.get(plan, lambda: Rounds(*parts))
+                if latest is not None:
+                    latest.leave()
+                latest = self._latest_rounds = found
         return latest
 
     def note(self, rounds: Rounds | None, iterations: int) -> None:

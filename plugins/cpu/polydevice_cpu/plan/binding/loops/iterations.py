@@ -124,6 +124,7 @@ class Iterations:
         self._at_once = max(CALLS // self._each, 1)
         self._records = np.array([*each[0], *each[1]] * (self._at_once // 2 + 2), CALL)
         self._call = calls_at(self._records.ctypes.data, 0, Calls)
+        self.held_bytes = self._records.nbytes
 
     @staticmethod
     def suit(number: Array | None, conditions: Sequence[Array] | None) -> bool:

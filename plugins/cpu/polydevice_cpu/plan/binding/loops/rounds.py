@@ -17,8 +17,8 @@ from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.loops.iterations import FEWEST, Iterations, Taken
 from polydevice_cpu.plan.binding.workspace import Workspace
 from polydevice_cpu.plan.plan import Plan
-from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep
-from polydevice_cpu.plan.value import Kind, Storage
+from polydevice_cpu.plan.step import ArrayStep, CodeStep, PrimitiveStep
+from polydevice_cpu.plan.value import Kind, Value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,22 +53,35 @@ class Rounds:
             self._plans, self._results, reversed(self._results), strict=True
         ):
             for index, array in enumerate(written):
-                bound.set_output(index, array)
+                bound.set_output(index, array, is_own=True)
             for parameter, result in self._carried.items():
-                bound.set_input(parameter, read[result])
+                bound.set_input(parameter, read[result], is_own=True)
         changing = [tie.parameter for tie in op.body_inputs if tie.slicing is not None]
         counter = op.current_iteration if isinstance(op, Loop) else None
+        inputs = plan.inputs  # are described anew each time
         for parameter in [*changing, *([] if counter is None else [counter])]:
-            desc = plan.inputs[parameter]
+            desc = inputs[parameter]
             assert desc.shape is not None
             array = self._own[parameter] = np.empty(desc.shape.static, desc.element_type.dtype)
             for bound in self._plans:
-                bound.set_input(parameter, array)
+                bound.set_input(parameter, array, is_own=True)
         self._counter = counter
         number = None if counter is None else self._own.pop(counter)
         self._number = number if counter in plan.read else None
         self._iterations: Iterations | None = None
         self._may_call = True
+
+    @property
+    def held_bytes(self) -> int:
+        """Estimate of what it takes besides the plan and the workspace."""
+        held = sum(bound.held_bytes for bound in self._plans) + 2 * self.plan.result_bytes
+        held += sum(array.nbytes for array in self._own.values())
+        return held + (0 if self._iterations is None else self._iterations.held_bytes)
+
+    def leave(self) -> None:
+        """Keep nothing that was given for all iterations; `begin` comes before the next ones."""
+        for bound in self._plans:
+            bound.leave()
 
     @staticmethod
     def suit(op: Iteration, plan: Plan) -> bool:
@@ -78,8 +91,9 @@ class Rounds:
             return False
         if plan.result_bytes > SMALL_BYTES:
             return False
+        inputs = plan.inputs
         for edge in op.back_edges:
-            desc = plan.inputs[edge.parameter]
+            desc = inputs[edge.parameter]
             if desc.shape is None or not desc.shape.is_static:
                 return False
             if plan.results[edge.result] != (desc.shape.static, desc.element_type.dtype):
@@ -202,27 +216,37 @@ def _copies(plan: Plan, carried: Mapping[int, int]) -> frozenset[int]:
     found = []
     for number in range(len(plan.steps)):
         ends = _ends(plan, number)
-        if ends is None:
+        if ends is None or not _lie_alike(*ends):
             continue
-        source, target = ends
-        is_whole = source.kind is Kind.INPUT and target.kind is Kind.OUTPUT
-        if is_whole and carried.get(source.index) == target.index:
+        source, target = (value.storage.root for value in ends)
+        is_carried = source.kind is Kind.INPUT and target.kind is Kind.OUTPUT
+        if not is_carried or carried.get(source.index) != target.index:
+            continue
+        if ends[1].shape == plan.results[target.index][0]:
             found.append(number)
     return frozenset(found)
 
 
-def _ends(plan: Plan, number: int) -> tuple[Storage, Storage] | None:
+def _ends(plan: Plan, number: int) -> tuple[Value, Value] | None:
     """From where to where a step copies; None for others."""
     step = plan.steps[number]
     if isinstance(step, ArrayStep) and step.type == "Copy":
-        return step.inputs[0].storage.root, step.outputs[0].storage.root
+        return step.inputs[0], step.outputs[0]
     if isinstance(step, PrimitiveStep) and step.type == "Reorder":
-        return step.arguments[Arg.SRC].storage.root, step.arguments[Arg.DST].storage.root
+        return step.arguments[Arg.SRC], step.arguments[Arg.DST]
+    if isinstance(step, CodeStep) and step.type == "Reorder":  # in the place of such a primitive
+        return step.inputs[0], step.outputs[0]
     return None
+
+
+def _lie_alike(source: Value, target: Value) -> bool:
+    """Whether a copy is the same bytes at the same place; that of a transposed value is not."""
+    are_rows = source.is_dense and target.is_dense and source.dtype == target.dtype
+    return are_rows and (source.shape, source.offset_bytes) == (target.shape, target.offset_bytes)
 
 
 def _written(plan: Plan, number: int) -> int:
     """Which output a step copies to."""
     ends = _ends(plan, number)
     assert ends is not None
-    return ends[1].index
+    return ends[1].storage.root.index
