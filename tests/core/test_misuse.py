@@ -267,6 +267,7 @@ def test_a_defect_at_inference(core, monkeypatch, kind, layer, target, is_async,
     if device != "CPU" and (kind is Cosh or target != "itself"):
         pytest.skip("on other devices the host's layers alone are Python")
     # Called with two arguments it raises TypeError, from no code of this test's.
+    assert implement.find_implementation(kind)  # or its module, read later, would bring it back
     monkeypatch.setitem(implement._TABLE, kind, operator.index)
     monkeypatch.delitem(implement._WRITERS, kind, raising=False)
     target = device if target == "itself" else target
@@ -321,6 +322,7 @@ def test_what_a_users_function_raises_is_no_defect(core, monkeypatch) -> None:
     def wrong(op: object, x: object) -> None:
         raise KeyError("mine")
 
+    assert implement.find_implementation(Sinh)  # or its module, read later, would bring it back
     monkeypatch.setitem(implement._TABLE, Sinh, wrong)
     with pytest.raises(InferenceError, match="KeyError"):
         core.load_network(core.read_network(deep()), "CPU").infer({"x": np.ones((2, 3), "f")})
