@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from polydevice.dataclass import dataclass
-from polydevice.dtype import ElementType
+from polydevice.dtype import Array, ElementType
 from polydevice.emitter import Emitter
 from polydevice.network import Network
 from polydevice.node import Evaluate, Node, Port, constant
@@ -16,18 +13,7 @@ from polydevice.ops.quantize import FakeQuantize
 from polydevice.ops.quantize_linear import DequantizeLinear, QuantizeLinear
 from polydevice.rewrites.integers.movement import data_inputs, moves
 from polydevice.rewrites.integers.products import PRODUCTS
-from polydevice.rewrites.integers.quantised import known, quantised_constant
-
-NEAR = 1e-3
-"""How far a zero point may be from an integer, in steps: limits in files are rounded to f32."""
-
-
-@dataclass(frozen=True)
-class Grid:
-    """The numbers (k - zero) * scale for k of a narrow type."""
-
-    scale: float
-    zero: int
+from polydevice.rewrites.integers.quantised import grid, known, quantised_constant
 
 
 def split_fake_quantize(network: Network) -> None:
@@ -69,39 +55,25 @@ def _split(node: Node) -> Port | None:
     op, x = node.op, node.inputs[0]
     assert isinstance(op, FakeQuantize)
     limits = [known(port) for port in node.inputs[1:]]
-    if x.element_type is not ElementType.f32 or op.levels > 256 or x.node.constant is not None:
+    if x.element_type is not ElementType.f32 or op.levels > 256 or known(x) is not None:
         return None
     if any(array is None or array.size != 1 for array in limits):
         return None
-    low, high, out_low, out_high = (
-        float(array.reshape(-1)[0]) for array in limits if array is not None
-    )
-    inside, outside = _grid(op.levels, low, high), _grid(op.levels, out_low, out_high)
+    low, high, *ends = (array.reshape(()) for array in limits if array is not None)
+    inside, outside = grid(op.levels, low, high), grid(op.levels, *ends)
     if inside is None or outside is None or node.output.shape != x.shape:
         return None
     build = Emitter(node.name, origins=node.layers)
     if op.levels < 256:  # beyond the limits there are integers that no level has
-        x = build.emit(Clamp(low, high), x, name=f"{node.name}/limits")
-    quantise = _parameters(node, "input", inside)
-    dequantise = _parameters(node, "output", outside)
+        x = build.emit(Clamp(float(low), float(high)), x, name=f"{node.name}/limits")
+    quantise = _parameters(node, "input", *inside)
+    dequantise = _parameters(node, "output", *outside)
     integers = build.emit(QuantizeLinear(), x, *quantise, name=f"{node.name}/quantise")
     return build.replacement(node, DequantizeLinear(), integers, *dequantise)
 
 
-def _grid(levels: int, low: float, high: float) -> Grid | None:
-    """The grid with these ends; None unless 0 is on it, or as good as on it."""
-    if not (math.isfinite(low) and math.isfinite(high) and high > low) or levels < 2:
-        return None
-    scale = (high - low) / (levels - 1)
-    zero = -low / scale
-    nearest = round(zero) if abs(zero) < 1 << 16 else -1
-    if not 0 <= nearest < levels or abs(zero - nearest) > NEAR:
-        return None
-    return Grid(scale, nearest)
-
-
-def _parameters(node: Node, side: str, grid: Grid) -> list[Port]:
+def _parameters(node: Node, side: str, scale: Array, zero: Array) -> list[Port]:
     return [
-        constant(f"{node.name}/{side}_scale", np.float32(grid.scale)).output,
-        constant(f"{node.name}/{side}_zero", np.uint8(grid.zero)).output,
+        constant(f"{node.name}/{side}_scale", scale.astype(np.float32)).output,
+        constant(f"{node.name}/{side}_zero", zero.astype(np.uint8)).output,
     ]
