@@ -9,6 +9,7 @@ from polydevice_cpu.onednn.library import library
 from polydevice_cpu.processor import has_bf16
 from tests.cpu import models
 from tests.cpu.loading import image, load
+from tests.cpu.quantised_graphs import Graph, activated, check, final, spread
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
 
@@ -183,3 +184,23 @@ def test_functions_behind_short_rows_are_computed_by_themselves(core, channels):
     np.testing.assert_allclose(got, models.answer(model, {"x": x})[0], rtol=1e-4, atol=1e-5)
     types = [step.type for step in executable.latest_plan().steps]
     assert ("Sigmoid" in types) is (channels == 1), types
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_transposed_convolutions_of_small_groups_are_within_a_step(core, seed):
+    """In f32, since steps are longer than 1 and oneDNN's code for bytes is slow there."""
+    g = Graph(np.random.default_rng(seed))
+    rng = g.rng
+    dtype, kind = final(rng), final(rng)
+    groups, channels, outputs, stride = (int(n) for n in rng.integers((2, 1, 1, 1), (20, 3, 3, 4)))
+    shape = (int(rng.integers(1, 3)), groups * channels, *rng.integers(4, 9, 2).tolist())
+    w = g.weights((groups * channels, outputs, 4, 3), 0)
+    bias = g.store(rng.normal(size=groups * outputs).astype(np.float32))
+    pads = rng.integers(0, 2, 4).tolist()
+    y = g.emit(
+        "ConvTranspose", g.source(dtype), w, bias, strides=[stride, 2], pads=pads, group=groups
+    )
+    result = g.quantised(activated(g, y), kind, 0.2)
+    model = g.model(shape, dtype, {result: kind})
+    found = check(core, model, {"x": spread(rng, shape, dtype)}, {result: 1}, least="")
+    assert not any("IntegerProduct" in step for step in found)
