@@ -155,3 +155,50 @@ def test_other_weights_stay_in_floating_point(core, tmp_path, rng, form):
     made = check(core, tmp_path, "Convolution", x, w, 255, [*first, *ends])
     if form != "infinite":
         assert not any("IntegerProduct" in step for step in steps(made))
+
+
+@pytest.mark.parametrize("levels", [256, 255, 16])
+@pytest.mark.parametrize("form", ["plain", "transposed", "other zeros", "read twice"])
+def test_channels_with_limits_of_their_own(core, tmp_path, rng, form, levels):
+    """Windows of single channels read integers whose scales their weights take over."""
+    import openvino
+
+    ops = openvino.opset8
+    x = (rng.normal(size=(2, 6, 9, 8)) * 2).astype(np.float32)
+    x[0, 0, 0, :3] = 1e30, -1e30, 0
+    zeros = np.full((1, 6, 1, 1), levels // 3 if rng.random() < 0.5 else 0)
+    if form == "other zeros":
+        zeros[0, 2] += 1
+    step = rng.uniform(1, 3, zeros.shape) / levels
+    factor = rng.uniform(0.5, 2, zeros.shape if rng.random() < 0.5 else ())
+    ends = [((end - zeros) * step).astype(np.float32) for end in (0, levels - 1)]
+    ends += [((end - zeros) * step * factor).astype(np.float32) for end in (0, levels - 1)]
+    whole = rng.integers(-127, 128, (6, 1, 1, 3, 3) if form == "transposed" else (6, 2, 1, 3, 3))
+    scale = rng.uniform(0.002, 0.02, (6, 1, 1, 1, 1)).astype(np.float32)
+    source = ops.parameter(list(x.shape), np.float32, name="x")
+    y = ops.fake_quantize(source, *map(ops.constant, ends), levels)
+    w = ops.constant(whole.astype(np.int8))
+    w = ops.multiply(ops.convert(w, np.float32), ops.constant(scale))
+
+    def made(read, weights):
+        if form == "transposed":
+            z = ops.group_convolution_backprop_data(read, weights, [2, 2], None, [1, 1], [1, 1])
+        else:
+            z = ops.group_convolution(read, weights, [1, 2], [1, 1], [1, 1], [1, 1])
+        return [ops.relu(read), z] if form == "read twice" else [z]
+
+    openvino.save_model(
+        openvino.Model(made(y, w), [source], "m"), tmp_path / "m.xml", compress_to_fp16=False
+    )
+    given = rounded(x, levels, *ends), whole * np.float64(scale)
+    plain = [ops.parameter(list(array.shape), np.float32) for array in given]
+    hint = {"INFERENCE_PRECISION_HINT": "f32"}
+    wanted = openvino.Model(made(*plain), plain, "wanted")
+    request = openvino.compile_model(wanted, "CPU", hint).create_infer_request()
+    results = request.infer([array.astype(np.float32) for array in given]).values()
+    executable = core.load_network(core.read_network(tmp_path / "m.xml"), "CPU")
+    for _ in range(2):
+        for ours, theirs in zip(executable.infer({"x": x}).values(), results, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=2e-6 * np.abs(theirs).max())
+    if form == "plain":
+        assert_integers(executable, steps(executable))
