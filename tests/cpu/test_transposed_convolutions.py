@@ -9,6 +9,7 @@ from polydevice_cpu.onednn.library import library
 from polydevice_cpu.processor import has_bf16
 from tests.cpu import models
 from tests.cpu.loading import image, load
+from tests.cpu.quantised_graphs import Graph, activated, check, final, reference, spread
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
 
@@ -89,6 +90,37 @@ def test_few_results(core, window, known):
         np.testing.assert_allclose(request.infer(given)["y"], want, rtol=1e-4, atol=1e-4)
     used = {step.implementation for step in executable.latest_plan().steps}
     if window in ("a row of frames", "a row, cropped", "twice as large"):
+        assert not any(name.startswith(("conv:", "brg_conv", "ref")) for name in used)
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("window", FEW)
+def test_few_results_of_bytes(core, window, known):
+    """The same of quantised layers, in whose padding the zero point is what the source has."""
+    kernel, attributes = FEW[window]
+    g = Graph(np.random.default_rng([len(window), known, 5]))
+    rng, kind = g.rng, final(g.rng)
+    source = int(rng.choice([1, 3, 17, 32]))
+    channels = 1 if len(kernel) == 1 else int(rng.integers(1, 9))
+    w = g.weights((source, channels, *kernel), 1)
+    y = g.emit("ConvTranspose", g.source(kind), w, **attributes)
+    if rng.random() < 0.5:
+        bias = rng.normal(size=(channels, *[1] * len(kernel))).astype(np.float32)
+        y = g.emit("Add", y, g.store(bias))
+    result = g.quantised(activated(g, y), kind, 0.1)
+    names = [5, 7, 3][: len(kernel)] if known else ["d", "h", "w"][: len(kernel)]
+    model = g.model([2 if known else "n", source, *names], kind, {result: kind})
+    executable = load(core, model)
+    request = executable.create_infer_request()
+    for _ in range(3):
+        sizes = names if known else [int(n) for n in rng.integers(2, 12, len(kernel))]
+        feed = {"x": spread(rng, (2, source, *sizes), kind)}
+        (ours,), (theirs,) = request.infer(feed).values(), reference(model, feed)
+        away = np.abs(ours.astype(int) - theirs)
+        assert away.max() <= 1
+        assert (away > 0).mean() < 0.01 + 2 / away.size
+    if window in ("a row of frames", "a row, cropped", "twice as large"):
+        used = {step.implementation for step in executable.latest_plan().steps}
         assert not any(name.startswith(("conv:", "brg_conv", "ref")) for name in used)
 
 
@@ -183,3 +215,23 @@ def test_functions_behind_short_rows_are_computed_by_themselves(core, channels):
     np.testing.assert_allclose(got, models.answer(model, {"x": x})[0], rtol=1e-4, atol=1e-5)
     types = [step.type for step in executable.latest_plan().steps]
     assert ("Sigmoid" in types) is (channels == 1), types
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_transposed_convolutions_of_small_groups_are_within_a_step(core, seed):
+    """In f32, since steps are longer than 1 and oneDNN's code for bytes is slow there."""
+    g = Graph(np.random.default_rng(seed))
+    rng = g.rng
+    dtype, kind = final(rng), final(rng)
+    groups, channels, outputs, stride = (int(n) for n in rng.integers((2, 1, 1, 1), (20, 3, 3, 4)))
+    shape = (int(rng.integers(1, 3)), groups * channels, *rng.integers(4, 9, 2).tolist())
+    w = g.weights((groups * channels, outputs, 4, 3), 0)
+    bias = g.store(rng.normal(size=groups * outputs).astype(np.float32))
+    pads = rng.integers(0, 2, 4).tolist()
+    y = g.emit(
+        "ConvTranspose", g.source(dtype), w, bias, strides=[stride, 2], pads=pads, group=groups
+    )
+    result = g.quantised(activated(g, y), kind, 0.2)
+    model = g.model(shape, dtype, {result: kind})
+    found = check(core, model, {"x": spread(rng, shape, dtype)}, {result: 1}, least="")
+    assert not any("IntegerProduct" in step for step in found)

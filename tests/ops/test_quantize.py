@@ -47,6 +47,29 @@ def test_by_hand(device):
     check(OpCase(op, inputs, [[0, 0, 0, 10, 20, 20, 30, 30]]), device)
 
 
+@pytest.mark.parametrize("levels", [2, 16, 256])
+def test_limits_that_are_one_number(levels, device):
+    """What is above it is the upper one, the next number too; for all elements or by channel."""
+    tiny = np.finfo(np.float32).smallest_normal
+    for limit in (0.0, 1.5, -3e-20, 1e30, -tiny):
+        number = np.float32(limit)
+        above, below = (np.nextafter(number, np.float32(end)) for end in (np.inf, -np.inf))
+        x = np.array([-np.inf, -1e38, below, number, above, 1e38, np.inf], np.float32)
+        if abs(limit) <= tiny:  # differences that are no normal numbers may be none
+            x[2], x[4] = number - 2 * tiny, number + 2 * tiny
+        inputs = [x.reshape(1, 1, 7), number, number, f32(-1), f32(3)]
+        wanted = f32(-1, -1, -1, -1, 3, 3, 3).reshape(1, 1, 7)
+        check(OpCase(FakeQuantize(levels), inputs, [wanted], constants={1, 2, 3, 4}), device)
+    x = RANDOM.normal(size=(2, 5, 4, 3)).astype(np.float32)
+    limit, low, high = RANDOM.normal(size=(3, 1, 5, 1, 1)).astype(np.float32)
+    wanted = np.where(x > limit, high, low)
+    inputs = [x, limit, limit, low, high]
+    check(OpCase(FakeQuantize(levels), inputs, [wanted], constants={1, 2, 3, 4}), device)
+    inputs = [x, limit[:, :1], limit[:, :1], low, f32(7)]
+    wanted = np.where(x > limit[:, :1], np.float32(7), low)
+    check(OpCase(FakeQuantize(levels), inputs, [wanted], constants={1, 2, 3, 4}), device)
+
+
 def test_what_is_refused():
     with pytest.raises(NetworkError, match="at least 2"):
         network_of(OpCase(FakeQuantize(levels=1), [f32(1)] * 5, []))

@@ -36,6 +36,20 @@ class Rule:
     where: Condition
 
 
+def first_of(*given: Rule) -> Rule:
+    """Return the rule that is whichever of these holds first."""
+
+    def found(op: Op, inputs: Sequence[Port]) -> Rule | None:
+        return next((rule for rule in given if rule.where(op, inputs)), None)
+
+    def function(build: Emitter, op: Op, inputs: Sequence[Port]) -> Sequence[Port]:
+        rule = found(op, inputs)
+        assert rule is not None, "a rule is used where it holds"
+        return rule.function(build, op, inputs)
+
+    return Rule(function, lambda op, inputs: found(op, inputs) is not None)
+
+
 _RULES: dict[type[Op], Rule] = {}
 
 

@@ -167,7 +167,19 @@ def fits(node: Node, weights: Array) -> bool:
 
 def _terms(node: Node, weights: Array) -> int:
     """How many products an element of the result is the sum of, at most."""
-    if isinstance(node.op, MatMul):
-        return int(weights.shape[-1 if node.op.transpose_b or weights.ndim == 1 else -2])
-    outputs = 1 if not isinstance(node.op, ConvolutionBackpropData) else 0
-    return int(math.prod(weights.shape[outputs:]))
+    op = node.op
+    if isinstance(op, MatMul):
+        return int(weights.shape[-1 if op.transpose_b or weights.ndim == 1 else -2])
+    assert isinstance(op, ConvolutionLike)
+    first = 1 if op.grouped else 0
+    if not isinstance(op, ConvolutionBackpropData):
+        return int(math.prod(weights.shape[first + 1 :]))
+    # Of a transposed window, the taps that meet an element are those of one remainder by its steps.
+    window = op.window(weights.shape)
+    steps = [
+        stride // math.gcd(stride, dilation)
+        for stride, dilation in zip(window.strides, window.dilations, strict=True)
+    ]
+    kernel = weights.shape[first + 2 :]
+    taps = (-(-size // step) for size, step in zip(kernel, steps, strict=True))
+    return int(weights.shape[first] * math.prod(taps))

@@ -10,6 +10,8 @@ from polydevice.node import Evaluate, Node, Port
 from polydevice.ops.arithmetic import Multiply, Subtract
 from polydevice.ops.broadcast import Broadcast
 from polydevice.ops.convert import Convert
+from polydevice.ops.pointwise import AutoBroadcast
+from polydevice.ops.quantize import FakeQuantize
 from polydevice.ops.quantize_linear import DequantizeLinear, QuantizeLinear
 from polydevice.ops.reshape import Reshape, Squeeze, Unsqueeze
 from polydevice.ops.transpose import Transpose
@@ -20,6 +22,10 @@ _MOVES = (Reshape, Squeeze, Unsqueeze, Transpose)
 _LOW, _HIGH = -128, 127
 _WIDE = (ElementType.f16, ElementType.f32, ElementType.i32, ElementType.i64)
 """Types in which 8-bit integers and their differences are what they are; narrower ones wrap."""
+_MOST_LEVELS = 256
+"""As many as 8 bits tell apart."""
+_NEAR = 1e-3
+"""How far a zero point may be from an integer, in steps: limits in files are rounded to f32."""
 _LARGEST_SCALE = 1e30
 """Beyond it, and below its inverse, scaled integers or what is divided are no f32 numbers."""
 
@@ -106,6 +112,8 @@ def quantised_constant(port: Port, evaluate: Evaluate | None) -> QuantisedConsta
         return quantised_constant(node.inputs[0], evaluate)
     if isinstance(node.op, DequantizeLinear):
         return _dequantised(node, evaluate)
+    if isinstance(node.op, FakeQuantize) and evaluate is not None:
+        return _rounded_to_levels(node, evaluate)
     if isinstance(node.op, Multiply):
         for integers, scale in (node.inputs, reversed(node.inputs)):
             whole, factor = _whole(integers, evaluate), known(scale)
@@ -139,6 +147,71 @@ def _dequantised(node: Node, evaluate: Evaluate | None) -> QuantisedConstant | N
             return None
         whole = _less(whole, zero.reshape(shape if zero.size == scale.size else ()))
     return _made(whole, scale.astype(np.float32).reshape(shape))
+
+
+def _rounded_to_levels(node: Node, evaluate: Evaluate) -> QuantisedConstant | None:
+    """A FakeQuantize of a constant: levels less that of 0, which may lie half-way between two.
+
+    Tools leave it to the runtime to round weights, each output channel within limits of its own.
+    What both of its output limits make 0 is 0 whatever the level.
+    """
+    op = node.operation(FakeQuantize)
+    arrays = [_laid_out(port, evaluate) for port in node.inputs]
+    given = [array for array in arrays if array is not None]
+    if len(given) < len(arrays) or any(array.dtype != np.float32 for array in given):
+        return None
+    values, *inside, low, high = given
+    if op.auto_broadcast is not AutoBroadcast.NUMPY or node.output.shape != values.shape:
+        return None
+    if not np.isfinite(values).all():
+        return None
+    is_nothing = (low == 0) & (high == 0)
+    for parts in (1, 2):  # of a level, in which integers count
+        last = (op.levels - 1) * parts
+        found = None
+        if last < _MOST_LEVELS:
+            found = grid(last + 1, low, np.where(is_nothing, np.float32(last), high))
+        if found is None:
+            continue
+        ends = (np.asarray(end, np.float32) for end in (0, last))
+        made = evaluate(op, [values, *inside, *ends])
+        if made is None or not np.isfinite(made[0]).all():
+            return None
+        scale, zero = found
+        whole = np.where(is_nothing, 0, np.rint(made[0]) - zero)
+        return _made(whole.astype(np.int16), scale.astype(np.float32))
+    return None
+
+
+def grid(levels: int, low: Array, high: Array) -> tuple[Array, Array] | None:
+    """Scales and zero points of the numbers (k - zero) * scale with these ends, k from 0.
+
+    Args:
+        levels: how many numbers there are, 2 and more.
+        low: the least numbers, finite.
+        high: the largest, as many or one, or the other way round.
+
+    Returns:
+        f64 and i64; None unless 0 is among the numbers, or as good as that, all of them.
+    """
+    least, most = np.asarray(low, np.float64), np.asarray(high, np.float64)
+    if not (np.isfinite(least).all() and np.isfinite(most).all() and (most > least).all()):
+        return None
+    scale = (most - least) / (levels - 1)
+    exact = -least / scale
+    zero = np.rint(exact)
+    if not ((zero >= 0) & (zero < levels) & (np.abs(exact - zero) <= _NEAR)).all():
+        return None
+    return scale, zero.astype(np.int64)
+
+
+def _laid_out(port: Port, evaluate: Evaluate) -> Array | None:
+    """A constant, also one that was moved."""
+    node = port.node
+    if isinstance(node.op, _MOVES):
+        rest = [each.desc.constant for each in node.inputs[1:]]
+        return _evaluated(node, [_laid_out(node.inputs[0], evaluate), *rest], evaluate)
+    return known(port)
 
 
 def _quantised_ahead(node: Node, evaluate: Evaluate | None) -> Array | None:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from polydevice.node import Node, Port
     from polydevice_cpu.plan.building.builder import PlanBuilder
 
+_FAR = 2.0**100
+
 
 @lowers(FakeQuantize)
 def lower_fake_quantize(builder: PlanBuilder, node: Node) -> bool:
@@ -137,7 +139,11 @@ def _aligned(constant: Array | None, rank: int) -> Array | None:
 def _steps(levels: int, low: Array, high: Array, out_low: Array, out_high: Array) -> _Chain | None:
     """Clip, scale, round and scale back; None where a limit is not finite or in the wrong order."""
     il, ih, ol, oh = (np.asarray(a, np.float64) for a in (low, high, out_low, out_high))
-    if not (np.isfinite([*map(np.sum, (il, ih, ol, oh))]).all() and (ih > il).all()):
+    if not np.isfinite([*map(np.sum, (il, ih, ol, oh))]).all():
+        return None
+    if il.size and (ih == il).all():
+        return _two_levels(il if il.size >= ih.size else ih, ol, oh)
+    if not (ih > il).all():
         return None
     scale = (levels - 1) / (ih - il)
     back = (oh - ol) / (levels - 1)
@@ -146,6 +152,21 @@ def _steps(levels: int, low: Array, high: Array, out_low: Array, out_high: Array
     chain.linear(scale, -il * scale)
     chain.post_ops.append(Eltwise(Algorithm.ROUND))
     chain.linear(back, ol)
+    return chain
+
+
+def _two_levels(limit: Array, low: Array, high: Array) -> _Chain:
+    """The upper one above a limit and the lower one up to it, as in binary networks.
+
+    What is above is made 1: the least difference of two numbers in f32, 2^-149, is far above 1
+    after two multiplications. NumPy takes 0.6 ms for 50,000 elements that take 0.01 so.
+    """
+    chain, one, none = _Chain(), np.ones((1,) * limit.ndim), np.zeros((1,) * limit.ndim)
+    chain.linear(np.ones_like(limit), -limit)
+    chain.linear(_FAR * one, none)
+    chain.linear(_FAR * one, none)
+    chain.clip(none, one)
+    chain.linear(high - low, low)
     return chain
 
 

@@ -19,11 +19,15 @@ from polydevice.rewrites.facts import is_known, numbers_of, rank_of
 from polydevice.rewrites.integers.integer_product import IntegerProduct
 from polydevice.rewrites.recognise.activation import RECOGNISED
 from polydevice.rewrites.recognise.embedding import Rotation
+from polydevice.rewrites.rule import first_of
 from polydevice_cpu.algorithms.by_machine import byte_table
 from polydevice_cpu.algorithms.by_machine.code import has_avx512
 from polydevice_cpu.passes.convolution.deformable_convolution import COLUMNS
 from polydevice_cpu.passes.convolution.grouped_convolution import GROUPED, GROUPED_INTEGERS
-from polydevice_cpu.passes.convolution.transposed_convolution import FEW_RESULTS
+from polydevice_cpu.passes.convolution.transposed_convolution import (
+    FEW_INTEGER_RESULTS,
+    FEW_RESULTS,
+)
 from polydevice_cpu.passes.whole_rows import ROWS_PUT, ROWS_TAKEN
 
 
@@ -66,7 +70,7 @@ def cpu_wishes(*, integers: bool, prepare: Callable[[Network], None]) -> Wishes:
         },
         own={
             GroupConvolution: GROUPED,
-            IntegerProduct: GROUPED_INTEGERS,
+            IntegerProduct: first_of(GROUPED_INTEGERS, FEW_INTEGER_RESULTS),
             ConvolutionBackpropData: FEW_RESULTS,
             DeformableConvolution: COLUMNS,
             GatherElements: ROWS_TAKEN,

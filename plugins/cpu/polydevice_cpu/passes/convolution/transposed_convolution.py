@@ -15,6 +15,7 @@ from polydevice.ops.convolution import Convolution, ConvolutionBackpropData
 from polydevice.ops.op import Op
 from polydevice.ops.window import PadType
 from polydevice.rewrites.facts import array_of, is_known, shape_of
+from polydevice.rewrites.integers.integer_product import IntegerProduct
 from polydevice.rewrites.rule import Rule
 
 FEW = 8
@@ -22,10 +23,19 @@ FEW = 8
 
 
 def _has_few_results(op: Op, inputs: Sequence[Port]) -> bool:
+    return inputs[0].element_type is ElementType.f32 and _is_made_of_phases(op, inputs)
+
+
+def _has_few_integer_results(op: IntegerProduct, inputs: Sequence[Port]) -> bool:
+    x, w, scale, _, _, *rest = inputs
+    return is_known(scale) and _is_made_of_phases(op.product, (x, w, *rest))
+
+
+def _is_made_of_phases(op: Op, inputs: Sequence[Port]) -> bool:
     """Whether steps are longer than 1, known, and the results as many as positions times steps."""
     if not isinstance(op, ConvolutionBackpropData) or op.grouped or len(inputs) != 2:
         return False
-    if inputs[0].element_type is not ElementType.f32 or not is_known(inputs[1]):
+    if not is_known(inputs[1]):
         return False
     weights = shape_of(inputs[1])
     window = op.window(weights)
@@ -91,8 +101,28 @@ def phases(weights: Array, begin: Sequence[int], steps: Sequence[int]) -> Array:
 
 
 def _as_convolution(build: Emitter, op: Op, inputs: Sequence[Port]) -> list[Port]:
-    assert isinstance(op, ConvolutionBackpropData)
     x, w = inputs
+    convolution, weights, steps = _of_phases(op, w)
+    made = build.emit(convolution, x, build.value(weights))
+    return [_side_by_side(build, made, shape_of(w)[1], steps)]
+
+
+def _as_integer_convolution(
+    build: Emitter, op: IntegerProduct, inputs: Sequence[Port]
+) -> list[Port]:
+    x, w, scale, *rest = inputs
+    convolution, weights, steps = _of_phases(op.product, w)
+    numbers = array_of(scale)
+    if numbers.size > 1:  # one for each result, and so for each phase
+        numbers = np.tile(numbers.reshape(-1), math.prod(steps)).reshape(-1, *[1] * len(steps))
+    given = [build.value(weights), build.value(numbers), *rest]
+    made = build.emit(IntegerProduct(convolution), x, *given)
+    return [_side_by_side(build, made, shape_of(w)[1], steps)]
+
+
+def _of_phases(op: Op, w: Port) -> tuple[Convolution, Array, tuple[int, ...]]:
+    """The convolution to every phase, its weights, and how many phases each axis has."""
+    assert isinstance(op, ConvolutionBackpropData)
     shape = shape_of(w)
     window = op.window(shape)
     rank, steps = window.rank, window.strides
@@ -104,8 +134,7 @@ def _as_convolution(build: Emitter, op: Op, inputs: Sequence[Port]) -> list[Port
         pads_end=tuple(end for _, end in pads),
         auto_pad=PadType.EXPLICIT,
     )
-    made = build.emit(convolution, x, build.value(phases(array_of(w), window.pads_begin, steps)))
-    return [_side_by_side(build, made, shape[1], steps)]
+    return convolution, phases(array_of(w), window.pads_begin, steps), steps
 
 
 def _side_by_side(build: Emitter, x: Port, channels: int, steps: Sequence[int]) -> Port:
@@ -124,3 +153,6 @@ def _side_by_side(build: Emitter, x: Port, channels: int, steps: Sequence[int]) 
 
 FEW_RESULTS = Rule(_as_convolution, _has_few_results)
 """Of a `ConvolutionBackpropData` in f32 with few output channels."""
+
+FEW_INTEGER_RESULTS = Rule(_as_integer_convolution, _has_few_integer_results)
+"""Of an `IntegerProduct` that is one of bytes."""
