@@ -11,6 +11,7 @@ from polydevice_cpu.onednn.constants import Algorithm
 from polydevice_cpu.onednn.descriptor import row_major
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.plan import settling
+from polydevice_cpu.plan.filling import plan_sizes
 from polydevice_cpu.plan.filling.with_numpy.copies import (
     MOST_JOINED,
     copying,
@@ -89,6 +90,7 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_new_shapes_are_computed_by_numpy_as_by_onednn(core, monkeypatch, name, threads):
     monkeypatch.setattr(settling, "RUNS", 3)
+    monkeypatch.setattr(plan_sizes, "pointwise_by_machine", lambda _: None)
     model, shapes, feed, types, large = MODELS[name]
     executable = load(core, model, CPU_THREADS_NUM=threads)
     request, seen = executable.create_infer_request(), set()
