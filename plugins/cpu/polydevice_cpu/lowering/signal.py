@@ -11,9 +11,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.node import Port
-from polydevice.ops.arithmetic import Multiply
-from polydevice.ops.concat import Concat
-from polydevice.ops.signal import DFT, IDFT, IRDFT, RDFT, STFT, FourierTransform
+from polydevice.ops.signal import DFT, IRDFT, RDFT, STFT, FourierTransform
 from polydevice_cpu.algorithms.by_machine.code import Code, has_avx512
 from polydevice_cpu.algorithms.by_machine.fourier.transform import Line, Side, code_of
 from polydevice_cpu.lower import lowers
@@ -48,17 +46,15 @@ class _Axis(NamedTuple):
     to_pairs: bool
 
 
-@lowers(DFT, IDFT, RDFT, IRDFT)
+@lowers(DFT, RDFT, IRDFT)
 def lower_transform(builder: PlanBuilder, node: Node) -> bool:
     """Transform f32 or f64 along known axes; between two of them numbers are f64.
 
-    Inverse transforms of real numbers are NumPy's: ONNX's test_dft_inverse_opset19 asks for its
-    rounding, 1.9e-7 where 0 is right, within 1e-7.
+    Inverse transforms to pairs are NumPy's: ONNX's test_dft_inverse_opset19 asks for its rounding,
+    1.9e-7 where 0 is right, within 1e-7.
     """
     op, given = node.op, node.inputs
     assert isinstance(op, FourierTransform)
-    if isinstance(op, IDFT) and _is_real(given[0]):
-        return False
     numbers = [_integers(port) for port in given[1:]]
     source = builder.array_value(given[0])
     if None in numbers or source.dtype not in _FLOATS or 0 in source.shape or not has_avx512():
@@ -79,12 +75,6 @@ def lower_transform(builder: PlanBuilder, node: Node) -> bool:
     return True
 
 
-def _is_real(port: Port) -> bool:
-    """Whether pairs are numbers and 0 times these, as the reader of ONNX makes them."""
-    parts = port.node.inputs
-    return isinstance(port.node.op, Concat) and isinstance(parts[-1].node.op, Multiply)
-
-
 def _integers(port: Port) -> list[int] | None:
     constant = port.desc.constant
     return None if constant is None else [int(each) for each in constant.reshape(-1)]
@@ -100,7 +90,7 @@ def _axes(
         sizes[-1] = 2 * (sizes[-1] - 1)
     if asked is not None:
         sizes = [size if n == -1 else n for size, n in zip(sizes, asked, strict=True)]
-    inverse = isinstance(op, (IDFT, IRDFT))
+    inverse = isinstance(op, IRDFT)
     found = [_Axis(*each, inverse, True, True) for each in zip(places, sizes, strict=True)]
     if isinstance(op, RDFT):
         return [found[-1]._replace(of_pairs=False), *found[:-1]]

@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from polydevice.shape import Shape
-from polydevice.tensor import TensorDesc
 from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.ahead import Ahead
@@ -22,7 +20,14 @@ from polydevice_cpu.plan.filling.by_machine.positions import FOR_NOW_US, STAYING
 from polydevice_cpu.plan.filling.needs import Known, Numbers
 from polydevice_cpu.plan.filling.parts import is_alike
 from polydevice_cpu.plan.filling.plan_sizes import PlanSizes
-from polydevice_cpu.plan.filling.recipe import Packing, Recipe, StepForm, StorageForm, ValueForm
+from polydevice_cpu.plan.filling.recipe import (
+    Packing,
+    Recipe,
+    StepForm,
+    StorageForm,
+    ValueForm,
+    described,
+)
 from polydevice_cpu.plan.filling.strips import StripCut
 from polydevice_cpu.plan.filling.with_numpy.means import is_a_mean, mean
 from polydevice_cpu.plan.plan import Plan, PlanParts
@@ -340,9 +345,8 @@ class Filled:
             code = self._code_at_positions(step.primitive, sizes, numbers)
         elif place in found.products_by_machine:
             inputs, code = found.products_by_machine[place].inputs, self._code_of_product(place)
-        elif place in found.pointwise_by_machine:
-            inputs = found.pointwise_by_machine[place].inputs
-            code = found.pointwise_by_machine[place].code(self._sizes)
+        elif (pointwise := found.pointwise_by_machine.get(place)) is not None:
+            inputs, code = pointwise.inputs, pointwise.code(self._sizes)
         else:
             inputs = found.windows_by_machine[place]
             code = self._code_of_windows(step.primitive, place, numbers)
@@ -361,11 +365,9 @@ class Filled:
             return None
         assert isinstance(given, SymbolicPrimitive)
         forms, packing = self._recipe.values, self._packing
-        most_us = FOR_NOW_US
-        if not self._may_be_for_now:
-            if given.threads > 1 or self._found.is_alone:
-                return None
-            most_us = STAYING_US
+        if not self._may_be_for_now and (given.threads > 1 or self._found.is_alone):
+            return None
+        most_us = FOR_NOW_US if self._may_be_for_now else STAYING_US
         return self._found.positions.code(given, positions, numbers, forms, packing, most_us)
 
     def _code_of_product(self, place: int) -> Code | None:
@@ -491,12 +493,6 @@ def may_be_kept(storages: Sequence[Storage]) -> bool:
 def _ready(compute: Compute, _: object) -> Compute:
     """A function that is the same for all requests."""
     return compute
-
-
-def described(inputs: Sequence[TensorDesc], shapes: Sequence[Any]) -> list[TensorDesc]:
-    """Inputs of these shapes."""
-    pairs = zip(inputs, shapes, strict=True)
-    return [replace(desc, shape=Shape(shape)) for desc, shape in pairs]
 
 
 def _same(descriptors: Sequence[Descriptor], thing: object) -> Descriptor | None:

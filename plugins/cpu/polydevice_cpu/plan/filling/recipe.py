@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from polydevice.dtype import Array
+from polydevice.shape import Shape
 from polydevice.symbolic_size import is_formula
+from polydevice.tensor import TensorDesc
 from polydevice_cpu.onednn.constants import Arg, Query
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
 from polydevice_cpu.onednn.primitive import SymbolicPrimitive
@@ -178,3 +181,9 @@ class Recipe:
 def _follows(layout: Descriptor) -> bool:
     """Whether a layout is told by its strides, so that it is made where oneDNN is given it."""
     return isinstance(layout, SymbolicDescriptor) and layout.source is None
+
+
+def described(inputs: Sequence[TensorDesc], shapes: Sequence[Any]) -> list[TensorDesc]:
+    """Return inputs with these shapes."""
+    pairs = zip(inputs, shapes, strict=True)
+    return [replace(desc, shape=Shape(shape)) for desc, shape in pairs]

@@ -19,10 +19,10 @@ from polydevice.symbolic_formulas import Formulas
 from polydevice_cpu.onednn.ahead import ahead
 from polydevice_cpu.onednn.constants import DataType
 from polydevice_cpu.onednn.descriptor import Descriptor
-from polydevice_cpu.plan.filling.filled import Filled, UnfitError, described
+from polydevice_cpu.plan.filling.filled import Filled, UnfitError
 from polydevice_cpu.plan.filling.needs import Numbers
 from polydevice_cpu.plan.filling.plan_sizes import PlanSizes
-from polydevice_cpu.plan.filling.recipe import Packing, Recipe
+from polydevice_cpu.plan.filling.recipe import Packing, Recipe, described
 from polydevice_cpu.plan.filling.strips import StripCut
 from polydevice_cpu.plan.plan import Plan, PlanParts
 from polydevice_cpu.plan.step import Step, Strips

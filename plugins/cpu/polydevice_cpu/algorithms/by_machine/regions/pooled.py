@@ -10,7 +10,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
-from polydevice.symbolic_size import single_bits
+from polydevice.symbolic_size import is_symbolic, single_bits
 from polydevice_cpu.algorithms.by_machine.code import Code, Told, has_avx512, parts_of
 from polydevice_cpu.algorithms.by_machine.regions.geometry import BEHIND, ENTRY, RECORD
 from polydevice_cpu.algorithms.by_machine.regions.kernel import AT, LANES, Bins, Form, emitted
@@ -178,8 +178,10 @@ _PASSES_NAN = 0x22
 
 
 def _of_sizes(low: int, high: int) -> int:
-    """Two floats that are no less than 0 as a number of 8 bytes, or as a formula."""
-    return single_bits(low) | single_bits(high) << 32
+    """Two floats as a number of 8 bytes, or as a formula of what is no less than 0."""
+    if is_symbolic(low) or is_symbolic(high):
+        return single_bits(low) | single_bits(high) << 32
+    return _of_floats(low, high)
 
 
 def _of_floats(low: float, high: float) -> int:
