@@ -22,7 +22,7 @@ def overlap(a, b, offset):
 
 
 def one_by_one(boxes, threshold, limit, offset, inclusive):
-    kept = []
+    kept, threshold = [], F(threshold)  # NumPy 1 compares a number of Python's in f64
     for i, box in enumerate(boxes):
         found = [overlap(boxes[k], box, offset) for k in kept]
         if len(kept) < limit and not any(
