@@ -14,7 +14,6 @@ from polydevice.node import Evaluate
 from polydevice.ops.io import Result
 from polydevice.ops.quantize_linear import QuantizeLinear
 from polydevice.passes.constant_folding import constant_folding
-from polydevice.rewrites.batch_statistics import recognise_batch_statistics
 from polydevice.rewrites.control_flow.collect_parts import collect_parts
 from polydevice.rewrites.control_flow.select_branches import select_branches
 from polydevice.rewrites.control_flow.settle_lists import settle_lists
@@ -28,6 +27,7 @@ from polydevice.rewrites.join_equals import join_equals
 from polydevice.rewrites.look_up_constants import look_up_constants
 from polydevice.rewrites.recognise.activation import recognise_activations
 from polydevice.rewrites.recognise.attention import recognise_attention
+from polydevice.rewrites.recognise.batch_statistics import recognise_batch_statistics
 from polydevice.rewrites.recognise.embedding import recognise_rotations
 from polydevice.rewrites.recognise.normalization import recognise_normalizations
 from polydevice.rewrites.rule import Decomposition, Rule, rules
