@@ -22,7 +22,7 @@ from polydevice_cpu.cores import keep_to
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.plan.binding.bound import BoundPlan
 from polydevice_cpu.plan.binding.context import Context
-from polydevice_cpu.plan.binding.places import Home, is_small
+from polydevice_cpu.plan.binding.places import OwnPlaces, is_small
 from polydevice_cpu.plan.compiled import shapes_of
 from polydevice_cpu.report import layer_counts
 from polydevice_cpu.variable import variables
@@ -82,8 +82,8 @@ class CpuRunner(Runner):
             bound.set_input(index, self._items(blob.array))
         else:
             bound.set_output(index, self._items(blob.array))
-            if bound.home is not None:
-                bound.home.is_current = False
+            if bound.own_places is not None:
+                bound.own_places.is_current = False
         self.bound = bound
 
     def copies_input(self, blob: Blob | None) -> bool:
@@ -187,26 +187,26 @@ class CpuRunner(Runner):
             if before is not None:
                 before.leave()
             self._latest = ref(bound)
-        home, is_free = bound.home, not (self.given or self.is_part)
-        if home is None or not is_free or bound.lacks_arrays or home.shares(arrays):
+        own, is_free = bound.own_places, not (self.given or self.is_part)
+        if own is None or not is_free or bound.lacks_arrays or own.shares(arrays):
             self._point(bound, arrays)
         else:
-            self._come_home(bound, home, arrays)
+            self._use_own(bound, own, arrays)
         self.bound = bound
         return bound
 
-    def _come_home(self, bound: BoundPlan, home: Home, arrays: Sequence[Array]) -> None:
+    def _use_own(self, bound: BoundPlan, own: OwnPlaces, arrays: Sequence[Array]) -> None:
         """Use the memory that is kept for these shapes."""
-        self._sources = {index: arrays[index] for index in home.small}
-        for index in home.large:
+        self._sources = {index: arrays[index] for index in own.small}
+        for index in own.large:
             bound.set_input(index, arrays[index])
-        if not home.is_current:
-            for index, _, blob in home.outputs:
+        if not own.is_current:
+            for index, _, blob in own.outputs:
                 bound.set_output(index, blob.array, is_own=True)
-            home.is_current = True
-        for _, name, blob in home.outputs:
+            own.is_current = True
+        for _, name, blob in own.outputs:
             self.blobs[name] = blob
-        self._places = home.places
+        self._places = own.names
 
     def _point(self, bound: BoundPlan, arrays: Sequence[Array]) -> None:
         """Point a plan to inputs, and to memory of outputs, which is kept if it is small."""
@@ -225,7 +225,7 @@ class CpuRunner(Runner):
         }
         limit, outputs = self.executable.batch_limit, []
         is_free = not (limit or self.given or self.is_part)
-        is_own = is_free and bound.home is None and bound.plan.result_bytes <= KEPT_BYTES
+        is_own = is_free and bound.own_places is None and bound.plan.result_bytes <= KEPT_BYTES
         for index in bound.plan.whole_outputs:
             name, (shape, _) = self.executable.output_keys[index], bound.plan.results[index]
             blob = self.blobs.get(name)
@@ -239,10 +239,10 @@ class CpuRunner(Runner):
         bound.lacks_arrays = False
         if is_own:
             large = [index for index in range(len(arrays)) if index not in self._sources]
-            bound.home = Home(list(self._sources), large, outputs, self._places)
+            bound.own_places = OwnPlaces(list(self._sources), large, outputs, self._places)
             bound.held_bytes += bound.plan.result_bytes
-        elif bound.home is not None:
-            bound.home.is_current = False
+        elif bound.own_places is not None:
+            bound.own_places.is_current = False
 
     def counts(self) -> list[LayerCount]:
         """Return the times of the bound plan's layers, on average."""

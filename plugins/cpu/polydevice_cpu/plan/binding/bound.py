@@ -25,7 +25,7 @@ from polydevice_cpu.plan.binding.bound_step import SEVERAL, BoundStep
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.giving_way import GivingWay
 from polydevice_cpu.plan.binding.moving import MovingPlace
-from polydevice_cpu.plan.binding.places import Home, Places
+from polydevice_cpu.plan.binding.places import OwnPlaces, Places
 from polydevice_cpu.plan.binding.stretches import Call, Together, is_recorded, stretches
 from polydevice_cpu.plan.binding.workspace import Workspace
 from polydevice_cpu.plan.plan import Plan
@@ -96,7 +96,7 @@ class BoundPlan:
         """Where the request puts small inputs before it runs, by number."""
         self.places: Places | None = None
         """Memory of small inputs and outputs, where it runs within another plan."""
-        self.home: Home | None = None
+        self.own_places: OwnPlaces | None = None
         """Memory of its own that small inputs and all outputs of a request have in it."""
         self._lent: set[MovingPlace] = set()
         """Inputs and outputs that lie in memory which may be others'."""

@@ -1,4 +1,4 @@
-"""Places: memory that small inputs and outputs keep in a bound plan that runs within others."""
+"""Memory that inputs and outputs keep in a plan bound by a request, or running within others."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _NOTHING: Array = np.empty(0)
 
 
 @dataclass
-class Home:
-    """Memory that inputs and outputs of a request keep in a plan that it has bound.
+class OwnPlaces:
+    """Memory of their own that small inputs, and outputs, of a request keep in a bound plan.
 
     When the shapes come back nothing but large inputs is pointed to other memory: 1 instead of 8 µs
     for each input and output, and where 30 shapes take turns, 3 instead of 20.
@@ -34,14 +34,14 @@ class Home:
         small: numbers of the inputs that are copied.
         large: of those that are read where they are.
         outputs: number, key and memory of those that the plan computes.
-        places: see `CpuRunner`.
+        names: where in the plan inputs and outputs are, by key; see `CpuRunner.bind`.
         is_current: whether the plan writes its outputs there.
     """
 
     small: Sequence[int]
     large: Sequence[int]
     outputs: Sequence[tuple[int, str, Blob]]
-    places: dict[str, tuple[int, bool, tuple[int, ...]]]
+    names: dict[str, tuple[int, bool, tuple[int, ...]]]
     is_current: bool = True
 
     def __post_init__(self) -> None:
