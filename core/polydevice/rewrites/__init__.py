@@ -27,9 +27,9 @@ from polydevice.rewrites.join_equals import join_equals
 from polydevice.rewrites.look_up_constants import look_up_constants
 from polydevice.rewrites.recognise.activation import recognise_activations
 from polydevice.rewrites.recognise.attention import recognise_attention
-from polydevice.rewrites.recognise.batch_statistics import recognise_batch_statistics
 from polydevice.rewrites.recognise.embedding import recognise_rotations
-from polydevice.rewrites.recognise.normalization import recognise_normalizations
+from polydevice.rewrites.recognise.normalization.batch_statistics import recognise_batch_statistics
+from polydevice.rewrites.recognise.normalization.steps import recognise_normalizations
 from polydevice.rewrites.rule import Decomposition, Rule, rules
 from polydevice.rewrites.share_coordinates import share_coordinates
 from polydevice.rewrites.wishes import Unroll, When, Wishes, always, never, nothing
