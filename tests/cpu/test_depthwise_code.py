@@ -12,7 +12,7 @@ import pytest
 from polydevice.network.kept_layers import KEEP_F32
 from polydevice_cpu.algorithms.by_machine.depthwise import layer
 from polydevice_cpu.algorithms.by_machine.depthwise.layer import Layer
-from polydevice_cpu.algorithms.by_machine.windows.tiles import Function
+from polydevice_cpu.algorithms.by_machine.windows.following import Function
 from polydevice_cpu.onednn.engine import address_of
 from tests.cpu import models
 from tests.cpu.loading import image, load

@@ -11,7 +11,7 @@ from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.algorithms.by_machine.functions import Activation
 from polydevice_cpu.algorithms.by_machine.instructions import ADD, DIVIDE, MAX, MIN, MUL, SUB
 from polydevice_cpu.algorithms.by_machine.rows import elementwise, product
-from polydevice_cpu.algorithms.by_machine.windows.tiles import Function
+from polydevice_cpu.algorithms.by_machine.windows.following import Function
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.plan.step import BY_ROWS
 from tests.cpu.loading import image, load

@@ -1,4 +1,4 @@
-"""Layers of 8-bit integers in strips and blocks, of shapes that were not there before."""
+"""Layers of 8-bit integers of new shapes: by code for all sizes, in strips and in blocks."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from polydevice_cpu.algorithms.by_machine.code import has_avx512
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.plan import settling
-from polydevice_cpu.plan.filling import blocks
-from polydevice_cpu.plan.step import PrimitiveStep
+from polydevice_cpu.plan.filling import blocks, filled
+from polydevice_cpu.plan.filling.by_machine import integers
+from polydevice_cpu.plan.step import CodeStep, PrimitiveStep
 from polydevice_cpu.processor import has_int8
 from tests.cpu.loading import load, wait_for_settling
 from tests.cpu.proved import unproved
@@ -122,13 +124,25 @@ SHAPES = {
 }
 
 
+def by_code(executable):
+    """Steps of the latest plan that multiply integers by code for all sizes."""
+    found = [step for step in executable.latest_plan().steps if isinstance(step, CodeStep)]
+    return [step for step in found if "IntegerProduct" in step.type]
+
+
+@pytest.mark.parametrize("by", [by_code, in_strips])
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 @pytest.mark.parametrize("width", [24, 50])
 @pytest.mark.parametrize("graph", SHAPES)
-def test_integers_in_strips(core, monkeypatch, graph, width, dtype, threads):
+def test_integers_of_new_shapes(core, monkeypatch, graph, width, dtype, threads, by):
     """Answers are ONNX Runtime's, and stay the same to the bit when a plan is settled."""
     monkeypatch.setattr(settling, "RUNS", 3)
+    if by is by_code:  # then oneDNN computes all
+        monkeypatch.setattr(integers, "LESS_US", 0.0)
+        monkeypatch.setattr(filled, "STAYING_US", 0.0)
+    else:
+        monkeypatch.setattr(integers, "has_avx512", lambda *_: False)
     if graph is windows:  # however much they take
         monkeypatch.setattr(blocks, "LITTLE", 1e9)
     g = Graph(np.random.default_rng(width + threads))
@@ -145,14 +159,15 @@ def test_integers_in_strips(core, monkeypatch, graph, width, dtype, threads):
         assert not list(unproved(executable.latest_plan()))
         if number < PLANNED_ANEW:
             continue
-        seen += len(in_strips(executable))
+        seen += len(by(executable))
         for _ in range(settling.RUNS):
             request.infer({"x": x})
         wait_for_settling()
         (after,) = request.infer({"x": x}).values()
         np.testing.assert_array_equal(after, got)
-        assert not in_strips(executable)
-    assert seen or not has_int8()
+        assert not by(executable)
+    has_code = has_avx512("avx512_vnni") and not (graph in (windows, sounds) and width % 4)
+    assert seen or not (has_int8() if by is in_strips else has_code)
 
 
 def assert_close(got, wanted):

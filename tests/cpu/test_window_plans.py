@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from polydevice_cpu.algorithms.by_machine.code import Code, may_share
-from polydevice_cpu.algorithms.by_machine.windows import sums
-from polydevice_cpu.algorithms.by_machine.windows.tiles import Function, Terms
+from polydevice_cpu.algorithms.by_machine.windows import covers, sums
+from polydevice_cpu.algorithms.by_machine.windows.following import Function
+from polydevice_cpu.algorithms.by_machine.windows.tiles import Terms
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.filling.by_machine import positions, suitable_windows
@@ -44,7 +45,7 @@ def picture(channels=16, classes=10):
     return models.build(nodes, {"x": ["n", 3, "h", "w"]}, ["y"], weights)
 
 
-ONE_BY_ONE = sums.Windows((1, 1), (1, 1), (0, 0), (0, 0), is_depthwise=False)
+ONE_BY_ONE = covers.Windows((1, 1), (1, 1), (0, 0), (0, 0), is_depthwise=False)
 SIZES = [(20, 31), (33, 18), (45, 62), (9, 70), (52, 27), (64, 64)]
 
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from polydevice_cpu.algorithms.by_machine.windows import kinds, transposed
+from polydevice_cpu.algorithms.by_machine.windows.following import Function
 from polydevice_cpu.algorithms.by_machine.windows.sums import Constants, Functions
-from polydevice_cpu.algorithms.by_machine.windows.tiles import Function, Terms
+from polydevice_cpu.algorithms.by_machine.windows.tiles import Terms
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.filling.by_machine import suitable_windows as by_machine

@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 
 from polydevice_cpu.algorithms.by_machine.code import Code
-from polydevice_cpu.algorithms.by_machine.windows import sums
+from polydevice_cpu.algorithms.by_machine.windows import covers, sums
+from polydevice_cpu.algorithms.by_machine.windows.covers import Windows
+from polydevice_cpu.algorithms.by_machine.windows.following import Function
 from polydevice_cpu.algorithms.by_machine.windows.sums import (
     Constants,
     Functions,
-    Windows,
     arguments,
     code_of,
 )
-from polydevice_cpu.algorithms.by_machine.windows.tiles import Function, Terms
+from polydevice_cpu.algorithms.by_machine.windows.tiles import Terms
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Attributes, Eltwise, Prelu, Sum
 from polydevice_cpu.onednn.constants import Algorithm, Arg
@@ -429,7 +430,7 @@ def test_constants_keep_few_codes(monkeypatch):
     least = float(np.finfo(np.float32).min)
     constants = sums.Constants(None, None, None, [], (least, least))
     pools = sums.Functions([], terms=Terms.LARGEST, has_bias=False)
-    windows = sums.Windows((2, 2), (1, 1), (0, 0), (0, 0), is_depthwise=True)
+    windows = covers.Windows((2, 2), (1, 1), (0, 0), (0, 0), is_depthwise=True)
     for channels in (16, 32, 48, 16, 64, 20, 48):
         for height in (5, 9):
             x = image(channels, 1, height, 7, channels)

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from polydevice_cpu.algorithms.by_machine.windows import sums
-from polydevice_cpu.algorithms.by_machine.windows.sums import Constants, Windows, arguments, of_rows
-from polydevice_cpu.algorithms.by_machine.windows.tiles import Function, Terms
+from polydevice_cpu.algorithms.by_machine.windows.covers import Windows
+from polydevice_cpu.algorithms.by_machine.windows.following import Function
+from polydevice_cpu.algorithms.by_machine.windows.sums import Constants, arguments, of_rows
+from polydevice_cpu.algorithms.by_machine.windows.tiles import Terms
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Attributes, Eltwise
 from polydevice_cpu.onednn.constants import Algorithm, Arg

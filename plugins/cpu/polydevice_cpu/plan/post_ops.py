@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from polydevice_cpu.algorithms.by_machine.windows.tiles import LONGEST, Function, Link
+from polydevice_cpu.algorithms.by_machine.windows.following import LONGEST, Function, Link
 from polydevice_cpu.onednn.attributes import Eltwise, PostOp
 from polydevice_cpu.onednn.constants import Algorithm
 

@@ -13,7 +13,7 @@ from polydevice.ops.convolution import Convolution, GroupConvolution
 from polydevice.symbolic_trace import current_trace
 from polydevice_cpu.algorithms.by_machine.depthwise import layer
 from polydevice_cpu.algorithms.by_machine.depthwise.layer import Layer
-from polydevice_cpu.algorithms.by_machine.windows.tiles import Link
+from polydevice_cpu.algorithms.by_machine.windows.following import Link
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.constants import DataType
 from polydevice_cpu.onednn.descriptor import Descriptor

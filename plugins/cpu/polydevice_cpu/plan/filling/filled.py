@@ -304,7 +304,7 @@ class Filled:
 
     def has_code(self, place: int) -> bool:
         """Whether there may be machine code for all sizes of a primitive."""
-        return place in self._with_code or place in self._at_positions
+        return place in self._with_code or place in self._found.asked
 
     def may_be_by_numpy(self, place: int) -> bool:
         """Whether NumPy may compute a primitive."""
@@ -365,10 +365,16 @@ class Filled:
             return None
         assert isinstance(given, SymbolicPrimitive)
         forms, packing = self._recipe.values, self._packing
-        if not self._may_be_for_now and (given.threads > 1 or self._found.is_alone):
+        most_us = self._most_us(given)
+        if most_us is None:
             return None
-        most_us = FOR_NOW_US if self._may_be_for_now else STAYING_US
         return self._found.positions.code(given, positions, numbers, forms, packing, most_us)
+
+    def _most_us(self, given: Primitive) -> float | None:
+        """How much longer than oneDNN's code such may take of which it is asked for all sizes."""
+        if self._may_be_for_now:
+            return FOR_NOW_US
+        return None if given.threads > 1 or self._found.is_alone else STAYING_US
 
     def _code_of_product(self, place: int) -> Code | None:
         if place not in self._codes:
@@ -383,8 +389,11 @@ class Filled:
         assert isinstance(given, SymbolicPrimitive)
         sides = self.value(numbers[Arg.SRC]), self.value(numbers[Arg.DST])
         forms = self._recipe.values
+        most_us = self._most_us(given)
+        if most_us is None and place in self._found.asked:
+            return None
         return self._found.windows.code(
-            given, place, sides, numbers, forms, self._sizes, self._packing
+            given, place, sides, numbers, forms, self._sizes, self._packing, most_us or 0.0
         )
 
     def _in_strips(self, given: SymbolicPrimitive, place: int) -> Primitive | None:

@@ -13,6 +13,7 @@ from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.filling.blocks import Blocks, may_be_in_blocks, products
 from polydevice_cpu.plan.filling.by_machine import matrices
 from polydevice_cpu.plan.filling.by_machine.chains import inputs_of
+from polydevice_cpu.plan.filling.by_machine.integers import is_of_bytes, read_of
 from polydevice_cpu.plan.filling.by_machine.matrices import ProductByMachine, product_by_machine
 from polydevice_cpu.plan.filling.by_machine.pointwise import (
     PointwiseByMachine,
@@ -65,6 +66,7 @@ class PlanSizes:
             reads, by index on execution.
         with_code: places of all primitives that there may be machine code for.
         staying: those of them that are computed so in plans that run often, too.
+        asked: those of which that depends on the sizes.
         products_by_machine: place → how machine code computes a product.
         pointwise_by_machine: place → how machine code computes each number by itself.
         at_positions: place → how machine code computes what treats every position alike.
@@ -91,6 +93,7 @@ class PlanSizes:
         self.windows_by_machine: dict[int, Sequence[int]] = {}
         self.with_code: set[int] = set()
         self.staying: set[int] = set()
+        self.asked: set[int] = set()
         self.products_by_machine: dict[int, ProductByMachine] = {}
         self.pointwise_by_machine: dict[int, PointwiseByMachine] = {}
         self.at_positions: dict[int, AtPositions] = {}
@@ -228,7 +231,8 @@ class PlanSizes:
         if (pointwise := pointwise_by_machine(primitive)) is not None:
             self.pointwise_by_machine[place] = pointwise
         if may_be_by_machine(primitive):
-            self.windows_by_machine[place] = inputs_of(primitive)
+            read = read_of if is_of_bytes(primitive) else inputs_of
+            self.windows_by_machine[place] = read(primitive)
             sizes = self.windows.sizes(primitive, place)
             if sizes is not None:
                 self._note(sizes, sizes.numbers)
@@ -254,6 +258,8 @@ class PlanSizes:
             self.staying.add(place)
         if is_window and stays_by_machine(primitive):
             self.staying.add(place)
+        if place in self.at_positions or (is_window and is_of_bytes(primitive)):
+            self.asked.add(place)
 
     def _described(self, primitive: SymbolicPrimitive) -> Hashable:
         """Everything that a primitive is made of, and what was relied on."""

@@ -33,7 +33,11 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
     STORE_WORDS,
     Instructions,
 )
-from polydevice_cpu.algorithms.by_machine.windows.tiles import OF_POWERS, Function, append_function
+from polydevice_cpu.algorithms.by_machine.windows.following import (
+    OF_POWERS,
+    Function,
+    append_function,
+)
 
 LANES = 16
 """Channels of a vector; a block is two: those with even numbers, and those with odd ones."""

@@ -20,7 +20,7 @@ from polydevice_cpu.algorithms.by_machine.depthwise.kernel import (
     kernel,
     most_at_once,
 )
-from polydevice_cpu.algorithms.by_machine.windows.tiles import OF_POWERS, Function, Link
+from polydevice_cpu.algorithms.by_machine.windows.following import OF_POWERS, Function, Link
 
 BLOCK = 2 * LANES
 RING_BYTES = 40 << 10

@@ -40,7 +40,7 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
 )
 from polydevice_cpu.algorithms.by_machine.rows.lanes import AXES
 from polydevice_cpu.algorithms.by_machine.small import Form, loops
-from polydevice_cpu.algorithms.by_machine.windows.tiles import OF_POWERS, Link, append_function
+from polydevice_cpu.algorithms.by_machine.windows.following import OF_POWERS, Link, append_function
 
 MOST = 1 << 22
 """Numbers of a result: of more, memory takes all of the time."""

@@ -6,20 +6,16 @@ oneDNN generates its own for every size. Numbers are added in the order in which
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from polydevice_cpu.algorithms.by_machine.instructions import R10, R11, RAX, RDI, RSI, RSP
-from polydevice_cpu.algorithms.by_machine.windows.tiles import (
-    OF_POWERS,
-    Function,
-    Terms,
-    Tile,
-    append_item,
-)
+from polydevice_cpu.algorithms.by_machine.windows.following import OF_POWERS, Function
+from polydevice_cpu.algorithms.by_machine.windows.integers import Integers
+from polydevice_cpu.algorithms.by_machine.windows.tiles import Terms, Tile, append_item
 from polydevice_cpu.algorithms.by_machine.windows.window_code import (
     AT,
-    GIVEN_AT,
-    SIZES,
+    SIZES_OF_BYTES,
     SLOTS,
     WindowCode,
 )
@@ -28,7 +24,14 @@ NARROW = 4
 """Positions that are computed at once where fewer than a tile's are left; else one by one."""
 
 
-def kernel(tile: Tile, chain: Sequence[Function], *, terms: Terms, has_bias: bool) -> bytes:
+def kernel(
+    tile: Tile,
+    chain: Sequence[Function],
+    *,
+    terms: Terms,
+    has_bias: bool,
+    integers: Integers | None = None,
+) -> bytes:
     """Return code that computes a tile of positions and channels at once.
 
     It takes the address of numbers, named in `SIZES`: the addresses of source (where the window of
@@ -45,26 +48,33 @@ def kernel(tile: Tile, chain: Sequence[Function], *, terms: Terms, has_bias: boo
     the first one, how many there are, the first line (element) of their windows that is in the
     picture, and the first behind it.
 
+    Of bytes, it takes those named in `SIZES_OF_BYTES`: besides, the addresses of a zero point (of 4
+    bytes) and of a factor (a float), and the bytes from bias to what sums of each channel are
+    multiplied by. An element is four channels then, and 128s take the place of the 0.
+
     Args:
         tile: how much.
         chain: what follows.
         terms: what is added up.
         has_bias: whether there is a bias.
+        integers: how bytes are read and what becomes of their sums; None where there are floats.
     """
     code = WindowCode()
+    if integers is not None:
+        code = WindowCode(SIZES_OF_BYTES, integers.result.value)
     code.begin(len(SLOTS))
     code.store(RDI, RSP, AT["given"])
     for register, name in ((R10, "element"), (R11, "weights_row")):
-        code.load(register, RDI, GIVEN_AT[name])
+        code.load(register, RDI, code.places[name])
     for slot, name in zip(SLOTS[1:5], ("pictures", "source", "result", "weights"), strict=True):
-        code.copy(AT[slot], RDI, GIVEN_AT[name])
+        code.copy(AT[slot], RDI, code.places[name])
     next_picture = len(code.text)
     code.load(RDI, RSP, AT["given"])
-    first_kind = len(SIZES) + 1 + len(chain) + len(OF_POWERS)
+    first_kind = len(code.places) + 1 + len(chain) + len(OF_POWERS)
     code.raw("488d87")  # rax = rdi + …
     code.text += struct.pack("<i", 8 * first_kind)
     code.store(RAX, RSP, AT["row"])
-    code.copy(AT["rows"], RDI, GIVEN_AT["rows"])
+    code.copy(AT["rows"], RDI, code.places["rows"])
     next_row = len(code.text)
     code.begin_row()
     next_column = len(code.text)
@@ -73,7 +83,8 @@ def kernel(tile: Tile, chain: Sequence[Function], *, terms: Terms, has_bias: boo
     for slot in ("source", "result"):
         code.copy(AT[slot], RSP, AT[f"{slot}_of_line"])
     code.copy(AT["left"], RSP, AT["positions"])
-    _append_line(code, tile, chain, terms=terms, has_bias=has_bias)
+    append = partial(append_item, terms=terms, has_bias=has_bias, integers=integers)
+    _append_line(code, tile, chain, append)
     code.forward(AT["source_of_line"], RSP, AT["line_source"])
     code.forward(AT["result_of_line"], RSP, AT["line_result"])
     code.again(RSP, next_line, AT["lines_left"])
@@ -81,14 +92,17 @@ def kernel(tile: Tile, chain: Sequence[Function], *, terms: Terms, has_bias: boo
     code.again(RSP, next_row, AT["rows"])
     code.load(RDI, RSP, AT["given"])
     for name in ("source", "result", "weights"):
-        code.forward(AT[f"{name}_of_picture"], RDI, GIVEN_AT[f"picture_{name}"])
+        code.forward(AT[f"{name}_of_picture"], RDI, code.places[f"picture_{name}"])
     code.again(RSP, next_picture, AT["pictures"])
     code.end(len(SLOTS))
     return bytes(code.text)
 
 
 def _append_line(
-    code: WindowCode, tile: Tile, chain: Sequence[Function], *, terms: Terms, has_bias: bool
+    code: WindowCode,
+    tile: Tile,
+    chain: Sequence[Function],
+    append: Callable[[WindowCode, Tile, Sequence[Function]], None],
 ) -> None:
     """Compute positions of a line: as many as a tile has, and what is left."""
     may_repeat = Function.SUM not in chain
@@ -110,7 +124,7 @@ def _append_line(
         else:
             code.compare(RSI, width)
             left_out.append(code.ahead("0f8c"))
-        append_item(code, Tile(tile.blocks, width), chain, terms=terms, has_bias=has_bias)
+        append(code, Tile(tile.blocks, width), chain)
         code.forward_by(width)
         code.jump(next_item)
         for each in left_out:

@@ -14,81 +14,23 @@ from polydevice.processor.machine_code import function_of
 from polydevice.symbolic_size import single_bits
 from polydevice.symbolic_trace import current_trace
 from polydevice_cpu.algorithms.by_machine.code import PARTS, Code, Told
+from polydevice_cpu.algorithms.by_machine.windows.covers import (
+    FLOATS,
+    OF_ONE,
+    Cover,
+    Numbers,
+    Shape,
+    Windows,
+    cover_of,
+)
+from polydevice_cpu.algorithms.by_machine.windows.following import OF_POWERS, Function
+from polydevice_cpu.algorithms.by_machine.windows.integers import Integers
 from polydevice_cpu.algorithms.by_machine.windows.kernel import kernel
 from polydevice_cpu.algorithms.by_machine.windows.kinds import NUMBERS, Kinds, kinds_of
-from polydevice_cpu.algorithms.by_machine.windows.tiles import (
-    BLOCK,
-    OF_POWERS,
-    Function,
-    Terms,
-    Tile,
-)
-
-TILES = {1: Tile(1, 12), 2: Tile(2, 12), 3: Tile(3, 8)}
-"""Blocks of channels → what is computed at once."""
-
-OWN_TILE = Tile(1, 8)
-"""The same of channels with a source each: with more positions it takes up to half as long again,
-as the blocks of a position, which lie next to each other, are then read further apart."""
-
-OF_ONE = 8
-"""So many blocks are computed at once of one position, as of a mean over all: one of 96x48x336
-takes 213 us so, 545 block by block, and 209 by oneDNN's code."""
+from polydevice_cpu.algorithms.by_machine.windows.tiles import BLOCK, Terms, Tile
 
 SLOWEST = 8
 """Fewer positions take as long: each sum waits for the one before."""
-
-Shape = tuple[int, ...]
-
-
-class Windows(NamedTuple):
-    """Where windows lie, by axis: rows and columns.
-
-    Attributes:
-        sizes: of a window.
-        steps: between two.
-        gaps: elements left out between those of one.
-        pads: how far the first one reaches over the beginning.
-        is_depthwise: whether each channel of the result has one of the source. Else it has all,
-            and there are no gaps between columns.
-    """
-
-    sizes: Shape
-    steps: Shape
-    gaps: Shape
-    pads: Shape
-    is_depthwise: bool
-
-
-class Cover(NamedTuple):
-    """What tiles are to cover, which sizes of pictures do not change.
-
-    Attributes:
-        channels: of the result.
-        element: bytes between two elements of a window.
-        is_own: whether channels have a source each.
-        is_one: whether the result is one position.
-        row: channels that a row of weights has, if not as many.
-    """
-
-    channels: int
-    element: int
-    is_own: bool
-    is_one: bool = False
-    row: int = 0
-
-    def tiles(self) -> list[tuple[Tile, int]]:
-        """Return tiles, and how many of each there are; those of what is left are at the end."""
-        blocks = -(-self.channels // BLOCK)
-        if self.is_own and not self.is_one:
-            return [(OWN_TILE, blocks)]
-        if self.is_own:
-            tiles = [(Tile(OF_ONE, 1), blocks // OF_ONE), (Tile(blocks % OF_ONE, 1), 1)]
-        else:
-            is_odd = blocks % 2
-            pairs = (blocks - 3 * is_odd) // 2 if blocks > 2 else blocks // 2
-            tiles = [(TILES[2], pairs), (TILES[3 if blocks > 2 else 1], is_odd)]
-        return [(tile, count) for tile, count in tiles if tile.blocks * count]
 
 
 class TileCalls(NamedTuple):
@@ -158,6 +100,7 @@ class Constants:
         slopes: the same, for `Function.PRELU`.
         shares: the two numbers of each function that follows.
         first: two numbers before these.
+        scales: one number for each channel that sums of bytes are multiplied by.
     """
 
     weights: Array | None
@@ -165,6 +108,7 @@ class Constants:
     slopes: Array | None
     shares: Sequence[tuple[float, float]]
     first: tuple[float, float] = (1.0, 0.0)
+    scales: Array | None = None
 
     @cached_property
     def told(self) -> tuple[int, ...]:
@@ -187,22 +131,24 @@ class Constants:
         return self._known[made, cover]
 
     def _heads(self, made: Functions, cover: Cover) -> tuple[_Head, ...] | None:
-        arrays = self.weights, self.bias, self.slopes
-        weights, bias, slopes = (0 if each is None else _address(each) for each in arrays)
+        arrays = self.weights, self.bias, self.slopes, self.scales
+        weights, bias, slopes, scales = (0 if each is None else _address(each) for each in arrays)
         left, begin, heads = -(-cover.channels // BLOCK), 0, []
+        read, written = cover.numbers.source if cover.is_own else 0, cover.numbers.result
         last, all_ = (1 << (cover.channels - 1) % BLOCK + 1) - 1, (1 << BLOCK) - 1
         for tile, count in cover.tiles():
             function = made.of(tile)
             if function is None:
                 return None
             left -= tile.blocks * count
-            words = (
-                *(weights + begin, bias + begin, count, cover.element),
+            words: tuple[int, ...] = (
+                *(weights + 4 * begin, bias + 4 * begin, count, cover.element),
                 4 * (cover.row or cover.channels),
                 *(all_ if left else last, slopes - bias),
             )
-            heads.append(_Head(function, (begin if cover.is_own else 0, begin), words))
-            begin += 4 * BLOCK * tile.blocks * count
+            words += () if scales == 0 else (scales - bias,)
+            heads.append(_Head(function, (begin * read, begin * written), words))
+            begin += BLOCK * tile.blocks * count
         return tuple(heads)
 
 
@@ -227,25 +173,43 @@ def taken_us(told: TileCalls, step_ns: float = STEP_NS) -> float:
 
 
 class Functions:
-    """Machine code for a chain of functions, emitted when a tile is computed for the first time."""
+    """Machine code for a chain of functions, emitted when a tile is computed for the first time.
 
-    def __init__(self, chain: Sequence[Function], *, terms: Terms, has_bias: bool) -> None:
+    Attributes:
+        integers: how bytes are read and what becomes of their sums; None where there are floats.
+    """
+
+    def __init__(
+        self,
+        chain: Sequence[Function],
+        *,
+        terms: Terms,
+        has_bias: bool,
+        integers: Integers | None = None,
+    ) -> None:
         """Emit nothing yet."""
         self._chain, self._terms, self._has_bias = tuple(chain), terms, has_bias
+        self.integers = integers
         self._found: dict[Tile, Any] = {}
 
     def of(self, tile: Tile) -> Any | None:
         """Return a function that computes a tile at once; None where there cannot be any."""
         found = self._found.get(tile)
         if found is None:
-            code = _code(tile, self._chain, self._terms, self._has_bias)
+            code = _code(tile, self._chain, self._terms, self._has_bias, self.integers)
             found = self._found[tile] = function_of(code)
         return found
 
 
 @lru_cache(maxsize=256)
-def _code(tile: Tile, chain: tuple[Function, ...], terms: Terms, has_bias: bool) -> bytes:
-    return kernel(tile, chain, terms=terms, has_bias=has_bias)
+def _code(
+    tile: Tile,
+    chain: tuple[Function, ...],
+    terms: Terms,
+    has_bias: bool,
+    integers: Integers | None,
+) -> bytes:
+    return kernel(tile, chain, terms=terms, has_bias=has_bias, integers=integers)
 
 
 class Measures(NamedTuple):
@@ -266,14 +230,17 @@ class Measures(NamedTuple):
     work: int
 
     @classmethod
-    def of(cls, source: Shape, result: Shape, windows: Windows) -> Measures:
+    def of(
+        cls, source: Shape, result: Shape, windows: Windows, numbers: Numbers = FLOATS
+    ) -> Measures:
         """Return those of pictures [N, C, H, W], whose channels lie next to each other."""
         pictures, given, height, width = source
         _, channels, high, wide = result
         taps, (down, along), (gap, left_out), (above, before), is_own = windows
-        read, written = 4 * given, 4 * channels
+        read, written = numbers.source * given, numbers.result * channels
         row, of_row = width * read, wide * written
-        each, tap = (1, (left_out + 1) * read) if is_own else (given, read)
+        together = -(-given // numbers.together)
+        each, tap = (1, (left_out + 1) * read) if is_own else (together, read)
         return cls(
             -above * row - before * read,
             (pictures, height * row, high * of_row, 0),
@@ -297,25 +264,22 @@ class Measures(NamedTuple):
         return TileCalls(cover, self.first, self.before, self.behind, rows, columns, steps)
 
 
-def cover_of(given: int, channels: int, windows: Windows) -> Cover:
-    """Return what tiles are to cover: results of so many channels, of so many of the source."""
-    is_own = windows.is_depthwise
-    return Cover(channels, 4 * given * (windows.gaps[1] + 1) if is_own else 4, is_own)
-
-
-def arguments(source: Shape, result: Shape, windows: Windows) -> TileCalls | None:
+def arguments(
+    source: Shape, result: Shape, windows: Windows, numbers: Numbers = FLOATS
+) -> TileCalls | None:
     """Return what machine code is told.
 
     Args:
         source: [N, C, H, W], whose channels lie next to each other.
         result: likewise.
         windows: where they lie.
+        numbers: what these take.
 
     Returns:
         None where a window has nothing to read.
     """
-    cover = cover_of(source[1], result[1], windows)
-    return Measures.of(source, result, windows).told(cover)
+    cover = cover_of(source[1], result[1], windows, numbers)
+    return Measures.of(source, result, windows, numbers).told(cover)
 
 
 def of_rows(rows: int, weights: Shape, positions: int) -> TileCalls:
@@ -336,7 +300,9 @@ def of_rows(rows: int, weights: Shape, positions: int) -> TileCalls:
     return TileCalls(Cover(channels, 4, is_own=False), 0, before, behind, *kinds, steps)
 
 
-def of_positions(given: int, results: int, part: slice, row: int, positions: int) -> TileCalls:
+def of_positions(
+    given: int, results: int, part: slice, row: int, positions: int, numbers: Numbers = FLOATS
+) -> TileCalls:
     """Return what machine code is told of [positions, C] times [C, N], for a part of the result.
 
     Args:
@@ -345,25 +311,30 @@ def of_positions(given: int, results: int, part: slice, row: int, positions: int
         part: which channels of the result are computed.
         row: how many channels a row of the weights has, of which these are the first.
         positions: how many.
+        numbers: what these take.
     """
-    channels, read = part.stop - part.start, 4 * given
-    behind = 0, 0, read, 4 * results, 0, read, given, given
+    channels, read = part.stop - part.start, numbers.source * given
+    together, written = -(-given // numbers.together), numbers.result
+    behind = 0, 0, read, written * results, 0, read, together, together
     kinds = Kinds((0, 1, 0, 1), 1, 1), Kinds((0, positions, 0, 1), 1, positions)
-    steps = -(-channels // BLOCK) * positions * given
-    cover = Cover(channels, 4, is_own=False, row=row)
-    return TileCalls(cover, 0, (1, 0, 0, 0), behind, *kinds, steps, 4 * part.start)
+    steps = -(-channels // BLOCK) * positions * together
+    cover = Cover(channels, numbers.source * numbers.together, False, row=row, numbers=numbers)
+    return TileCalls(cover, 0, (1, 0, 0, 0), behind, *kinds, steps, written * part.start)
 
 
 POSITIONS_AT = -3
 """Where, among the numbers of such a call, the one of positions is."""
 
 
-_SIZES_AT, _SHARES_AT = 10, 25
-"""Where, among what a function is told, sizes begin, and numbers of functions that follow."""
+_SIZES_AT, _SHARES_AT, _MORE_OF_BYTES = 10, 25, 3
+"""Where, among what a function is told, sizes begin, and numbers of functions that follow; and how
+many numbers further of bytes."""
 
 
 def told_of(made: Functions, given: TileCalls, constants: Constants) -> list[Told] | None:
     """Return calls that are to be told addresses of a source, of what is added, and of a result.
+
+    Of bytes, before the result's, they are told those of a zero point, and of a factor.
 
     Args:
         made: functions of tiles.
@@ -379,8 +350,9 @@ def told_of(made: Functions, given: TileCalls, constants: Constants) -> list[Tol
         return None
     rest = *before, rows.size, columns.size, *behind
     rest += *constants.told, *rows.numbers, *columns.numbers
+    more = () if made.integers is None else (0, 0)
     return [
-        (function, (first + source, at + result, at + result, *words, *rest))
+        (function, (first + source, at + result, *more, at + result, *words, *rest))
         for function, (source, result), words in heads
     ]
 
@@ -410,10 +382,12 @@ def code_of(
     sizes = array("q", (*before, rows.size, columns.size, *behind))
     kinds = array("q", rows.numbers + columns.numbers)
     end = len(numbers)
+    more = 0 if made.integers is None else _MORE_OF_BYTES
     for start in reversed(starts):
         numbers[start] += first - known.first
-        numbers[start + 1] = numbers[start + 2] = numbers[start + 1] + at - known.at
-        numbers[start + _SIZES_AT : start + _SIZES_AT + len(sizes)] = sizes
+        numbers[start + 1] += at - known.at
+        numbers[start + (4 if more else 2)] = numbers[start + 1]
+        numbers[start + _SIZES_AT + more : start + _SIZES_AT + more + len(sizes)] = sizes
         numbers[end - len(kinds) : end] = kinds
         end = start
     return Code(numbers, starts, pointers, size, constants)

@@ -11,14 +11,12 @@ from typing import NamedTuple
 
 from polydevice.dtype import Array
 from polydevice_cpu.algorithms.by_machine.code import Code
+from polydevice_cpu.algorithms.by_machine.windows.covers import Shape, Windows, cover_of
 from polydevice_cpu.algorithms.by_machine.windows.sums import (
     Constants,
     Functions,
     Measures,
-    Shape,
-    Windows,
     code_of_all,
-    cover_of,
 )
 
 

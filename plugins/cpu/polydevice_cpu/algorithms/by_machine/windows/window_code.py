@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Sequence
 
 from polydevice_cpu.algorithms.by_machine.instructions import (
     R8,
@@ -20,24 +21,16 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
 )
 
 SIZES = (
-    *(
-        "source",
-        "other",
-        "result",
-        "weights",
-        "bias",
-        "tiles",
-        "element",
-        "weights_row",
-        "last_block",
-    ),
-    *("slopes", "pictures", "picture_source", "picture_result", "picture_weights", "rows"),
-    *("columns", "row_source", "row_result", "column_source", "column_result", "line"),
+    *("source", "other", "result", "weights", "bias", "tiles", "element", "weights_row"),
+    *("last_block", "slopes", "pictures", "picture_source", "picture_result", "picture_weights"),
+    *("rows", "columns", "row_source", "row_result", "column_source", "column_result", "line"),
     *("tap", "line_elements", "tap_elements"),
 )
 """Numbers of 8 bytes that the code reads first, by name; see `kernel`."""
 
-GIVEN_AT = {name: number for number, name in enumerate(SIZES)}
+SIZES_OF_BYTES = ("source", "other", "zero", "factor", *SIZES[2:10], "scales", *SIZES[10:])
+"""The same where sources are bytes."""
+
 KIND = 4
 """Numbers of a kind of rows or columns."""
 
@@ -54,16 +47,26 @@ AT = {name: number for number, name in enumerate(SLOTS)}
 
 
 class WindowCode(Instructions):
-    """Instructions, and what is done with sizes between them."""
+    """Instructions, and what is done with sizes between them.
+
+    Attributes:
+        places: of the sizes, by name.
+        loads: the instruction that makes results of 8 bits numbers of 32; None where they are such.
+    """
+
+    def __init__(self, sizes: Sequence[str] = SIZES, loads: int | None = None) -> None:
+        super().__init__()
+        self.places = {name: number for number, name in enumerate(sizes)}
+        self.loads = loads
 
     def given(self, register: int, name: str) -> None:
         """Load a size; RDI has their address."""
-        self.load(register, RDI, GIVEN_AT[name])
+        self.load(register, RDI, self.places[name])
 
     def product(self, register: int, base: int, number: int, name: str) -> None:
         """Register = a number of 8 bytes times a size."""
         self.load(register, base, number)
-        self.times(register, RDI, GIVEN_AT[name])
+        self.times(register, RDI, self.places[name])
 
     def _begin(self, kind: str, step: str, *, behind: str, to: tuple[str, str]) -> None:
         """Find where a kind of rows (columns) is read and written; RAX has where its weights are.
@@ -105,7 +108,7 @@ class WindowCode(Instructions):
         self.raw("48c1e005")  # shl rax, 5
         self.add(RAX, RBP)
         self.store(RAX, RSP, AT["column"])
-        self.copy(AT["columns"], RDI, GIVEN_AT["columns"])
+        self.copy(AT["columns"], RDI, self.places["columns"])
 
     def begin_column(self, width: int) -> None:
         """Take the next kind of columns; those of fewer than `width` are computed downwards."""
@@ -116,10 +119,10 @@ class WindowCode(Instructions):
         self.subtract(R9, RSI)
         self.given(RAX, "line")
         self.move(RSI, R9)
-        self.times(RSI, RDI, GIVEN_AT["tap"])
+        self.times(RSI, RDI, self.places["tap"])
         self.subtract(RAX, RSI)
         self.store(RAX, RSP, AT["next_source"])
-        self.times(R9, RDI, GIVEN_AT["tap_elements"])
+        self.times(R9, RDI, self.places["tap_elements"])
         self.given(RAX, "line_elements")
         self.subtract(RAX, R9)
         self.times(RAX, R11)
@@ -163,3 +166,20 @@ class WindowCode(Instructions):
         self.plain(0x01, RSI, RSP, 8 * AT["source"])
         self.times(RDI, RSP, AT["apart"])
         self.plain(0x01, RDI, RSP, 8 * AT["result"])
+
+
+def at_positions(
+    code: Instructions,
+    width: int,
+    start: int,
+    step: int,
+    steps: int,
+    access: Callable[..., None],
+) -> None:
+    """Access so many places, `step` apart; `steps` is three times as much. Moves the start."""
+    for first in range(0, width, 4):
+        if first:
+            code.scaled(start, start, step, 4)
+        places = ((start,), (start, step, 1), (start, step, 2), (start, steps, 1))
+        for position, place in zip(range(first, min(first + 4, width)), places, strict=False):
+            access(position, *place)

@@ -6,10 +6,10 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.symbolic_size import Number, is_symbolic
-from polydevice_cpu.algorithms.by_machine.windows.tiles import LONGEST, Function, Link
+from polydevice_cpu.algorithms.by_machine.windows.following import LONGEST, Function, Link
 from polydevice_cpu.onednn.attributes import Attributes, Binary, PostOp, Prelu, Sum
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType
-from polydevice_cpu.onednn.descriptor import Descriptor, is_open
+from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor, is_strided
 from polydevice_cpu.onednn.primitive import Argument, SymbolicPrimitive
 from polydevice_cpu.plan.filling.recipe import ValueForm
 from polydevice_cpu.plan.post_ops import link_of
@@ -45,13 +45,15 @@ def _link(post_op: PostOp, result: Argument) -> Link | None:
     if post_op in _SUMS:
         return Function.SUM, 0.0, 0.0
     if isinstance(post_op, Binary) and post_op.algorithm == Algorithm.BINARY_ADD:
-        return (Function.ADD, 0.0, 0.0) if _lies_as(post_op.operand, result) else None
+        return (Function.ADD, 0.0, 0.0) if lies_as(post_op.operand, result) else None
     return link_of(post_op)
 
 
-def _lies_as(layout: Descriptor, result: Argument) -> bool:
-    """Whether a layout is that of the result for all sizes."""
-    if not is_open(layout) or not is_open(result):
+def lies_as(layout: Descriptor, result: Argument) -> bool:
+    """Return whether a layout is that of the result for all sizes, and of the same type."""
+    if not isinstance(layout, SymbolicDescriptor) or not isinstance(result, SymbolicDescriptor):
+        return False
+    if not (is_strided(layout) and is_strided(result)) or layout.data_type != result.data_type:
         return False
     assert layout.strides is not None
     assert result.strides is not None

@@ -7,14 +7,15 @@ reads, and takes as long.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.symbolic_size import is_symbolic, is_within
-from polydevice_cpu.algorithms.by_machine.code import Code, may_share, told_numbers
+from polydevice_cpu.algorithms.by_machine.code import Code, Told, may_share, told_numbers
+from polydevice_cpu.algorithms.by_machine.windows.covers import FLOATS, Numbers
 from polydevice_cpu.algorithms.by_machine.windows.sums import (
     FEW_NS,
     POSITIONS_AT,
@@ -30,6 +31,7 @@ from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor, is_open
 from polydevice_cpu.onednn.primitive import SymbolicPrimitive
+from polydevice_cpu.plan.filling.by_machine import integers
 from polydevice_cpu.plan.filling.by_machine.chains import chain_of, inputs_of, numbers_of
 from polydevice_cpu.plan.filling.recipe import Packing, ValueForm
 
@@ -80,6 +82,7 @@ class _Ready(NamedTuple):
         places: where that tells how many there are.
         steps: vectors that are computed for a position.
         threads: how many share the work.
+        numbers: what these take.
     """
 
     functions: Functions
@@ -91,6 +94,7 @@ class _Ready(NamedTuple):
     places: Sequence[int]
     steps: int
     threads: int
+    numbers: Numbers = FLOATS
 
 
 def at_positions(given: SymbolicPrimitive, sizes: int) -> AtPositions | None:
@@ -100,6 +104,9 @@ def at_positions(given: SymbolicPrimitive, sizes: int) -> AtPositions | None:
         given: one that treats positions alike.
         sizes: see `AtPositions`.
     """
+    if integers.is_of_bytes(given):
+        has_code = not integers.is_depthwise(given) and integers.has_code_of_bytes(given)
+        return AtPositions(integers.read_of(given), sizes) if has_code else None
     if given.implementation not in MOST_CHANNELS:
         return None
     weights, bias, result, attributes = _arguments(given)
@@ -149,7 +156,10 @@ class PositionsByMachine:
         if ready is None:
             return None
         steps, threads = positions * ready.steps, ready.threads
-        if not is_within(steps * MORE_NS, threads * most_us * 1e3):
+        is_short = is_within(steps * MORE_NS, threads * most_us * 1e3)
+        if ready.numbers is not FLOATS:
+            is_short = integers.is_worth_it(steps, threads, most_us)
+        if not is_short:
             return None
         if threads > 1 and steps * STEP_NS >= FEW_NS:
             return _shared(ready, positions)
@@ -185,6 +195,8 @@ def _ready(
     packing: Packing,
 ) -> _Ready | None:
     """What is the same for all sizes; None where there is no code, or a constant is not plain."""
+    if integers.is_of_bytes(given):
+        return _of_bytes(given, numbers, forms, packing)
     weights, _, result, attributes = _arguments(given)
     source, results = _channels(given, weights)
     form, bias, bias_at = forms[numbers[Arg.WEIGHTS]], None, numbers.get(Arg.BIAS)
@@ -202,23 +214,62 @@ def _ready(
     packed = _in_rows(packing(given_weights, given.witness.weights).storage.array, plain)
     if packed is None:
         return None
-    followed, row = chain_of(attributes, result) or (), packed.shape[-1]
+    followed = chain_of(attributes, result) or ()
     chain, has_bias = [link[0] for link in followed], bias is not None
     functions = Functions(chain, terms=Terms.ALL_CHANNELS, has_bias=has_bias)
-    parts, told, shares = [], [], [link[1:] for link in followed]
+    shares = [link[1:] for link in followed]
+
+    def known(own: Array, part: slice) -> Constants:
+        return Constants(own, None if bias is None else bias[part], None, shares)
+
+    return _told_once(functions, packed, known, (source, results), given.threads)
+
+
+def _of_bytes(
+    given: SymbolicPrimitive,
+    numbers: Mapping[int, int],
+    forms: Sequence[ValueForm],
+    packing: Packing,
+) -> _Ready | None:
+    """The same of bytes."""
+    form, found = forms[numbers[Arg.WEIGHTS]], integers.prepared(given, numbers, forms)
+    plain, array = integers.packed_weights(given, form, None), form.given.storage.array
+    if found is None or plain is None or array is None:
+        return None
+    packed = _in_rows(packing(array, given.witness.weights).storage.array, plain)
+    if packed is None:
+        kept = integers.packed_weights(given, form, packing)
+        assert kept is not None
+        packed = kept[None]
+    channels = given.src.shape[1 if given.name == "convolution_forward" else -1]
+    sides, each = (channels, plain.shape[-1]), integers.numbers_of_bytes(given)
+    return _told_once(found.functions, packed, found.constants, sides, given.threads, each)
+
+
+def _told_once(
+    functions: Functions,
+    packed: Array,
+    known: Callable[[Array, slice], Constants],
+    channels: tuple[int, int],
+    threads: int,
+    numbers: Numbers = FLOATS,
+) -> _Ready | None:
+    """What is the same for all sizes, of weights in rows; None where there is no code."""
+    (source, results), row = channels, packed.shape[-1]
+    parts, told, steps = [], list[Told](), 0
     for number, own in enumerate(packed):
         part = slice(number * row, min(number * row + row, results))
-        known = Constants(own, None if bias is None else bias[part], None, shares)
-        parts.append((part, known))
-        calls = told_of(functions, of_positions(source, results, part, row, 1), known)
+        constants, given = known(own, part), of_positions(*channels, part, row, 1, numbers)
+        parts.append((part, constants))
+        calls = told_of(functions, given, constants)
         if calls is None:
             return None
         told += calls
+        steps += given.steps
     code = Code.of(told, parts)
     ends = [*code.starts[1:], len(code.numbers)]
     places = [end + POSITIONS_AT for end in ends]
-    steps = sum(of_positions(source, results, part, row, 1).steps for part, _ in parts)
-    return _Ready(functions, parts, row, source, results, code, places, steps, given.threads)
+    return _Ready(functions, parts, row, source, results, code, places, steps, threads, numbers)
 
 
 def _in_rows(packed: Array | None, plain: Array) -> Array | None:
@@ -232,7 +283,7 @@ def _in_rows(packed: Array | None, plain: Array) -> Array | None:
         None where they lie otherwise.
     """
     source, results = plain.shape
-    found = None if packed is None else packed.reshape(-1).view(np.float32)
+    found = None if packed is None else packed.reshape(-1).view(plain.dtype)
     for row in ROWS if found is not None else ():
         parts = -(-results // row)
         assert found is not None
@@ -250,9 +301,9 @@ def _in_rows(packed: Array | None, plain: Array) -> Array | None:
 
 def _shared(ready: _Ready, positions: int) -> Code | None:
     """What threads share."""
-    functions, parts, row, source, results, *_ = ready
+    functions, parts, row, source, results, *_, numbers = ready
     calls = [
-        (functions, of_positions(source, results, part, row, positions), known)
+        (functions, of_positions(source, results, part, row, positions, numbers), known)
         for part, known in parts
     ]
     return code_of_all(calls, ready.threads)

@@ -8,12 +8,17 @@ from typing import TypeGuard, cast
 
 from polydevice.symbolic_size import is_symbolic
 from polydevice_cpu.algorithms.by_machine.code import may_share
-from polydevice_cpu.algorithms.by_machine.windows.sums import Windows
+from polydevice_cpu.algorithms.by_machine.windows.covers import Windows
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Algorithm, DataType
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor, is_open
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.filling.by_machine.chains import ONE_SLOPE_PER_CHANNEL, chain_of, is_known
+from polydevice_cpu.plan.filling.by_machine.integers import (
+    has_code_of_bytes,
+    is_depthwise,
+    is_of_bytes,
+)
 
 CONVOLUTION, TRANSPOSED = "convolution_forward", "deconvolution_forward"
 DEPTHWISE, PRODUCT = "brdgmm_dw:avx512_core", "brg:avx512_core"
@@ -58,6 +63,8 @@ _POOLS = (
 
 def may_be_by_machine(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
     """Whether a primitive is a convolution, pool or product that there is machine code for."""
+    if is_of_bytes(given):
+        return _are_of_bytes(given)
     if not isinstance(given, SymbolicPrimitive) or given.name not in (CONVOLUTION, TRANSPOSED):
         return _may_be_a_pool(given) or _may_be_of_rows(given)
     src, weights, bias, dst, attributes = (
@@ -85,6 +92,15 @@ def may_be_by_machine(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
         and all(map(is_open, (src, dst)))
         and not attributes.quantisation
     )
+
+
+def _are_of_bytes(given: SymbolicPrimitive) -> bool:
+    """Whether windows of bytes lie as code reads them."""
+    if given.name != CONVOLUTION or len(given.src.shape) > 4:
+        return False
+    _, gaps, *_ = cast("Geometry", given.arguments[GEOMETRY])
+    is_in_line = len(gaps) == 1 or (is_known(gaps[-1]) and gaps[-1] == 0)
+    return (is_in_line or is_depthwise(given)) and has_code_of_bytes(given)
 
 
 def _is_in_steps(given: SymbolicPrimitive) -> bool:

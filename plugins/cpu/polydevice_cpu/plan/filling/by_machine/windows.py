@@ -16,20 +16,20 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.symbolic_size import Number, is_symbolic, is_within
 from polydevice_cpu.algorithms.by_machine.code import Code
+from polydevice_cpu.algorithms.by_machine.windows.covers import FLOATS, Numbers, Windows, cover_of
+from polydevice_cpu.algorithms.by_machine.windows.following import Function
 from polydevice_cpu.algorithms.by_machine.windows.sums import (
     Constants,
     Functions,
     Measures,
     TileCalls,
-    Windows,
     arguments,
     code_of,
-    cover_of,
     divided_by,
     of_rows,
     taken_us,
 )
-from polydevice_cpu.algorithms.by_machine.windows.tiles import Function, Terms
+from polydevice_cpu.algorithms.by_machine.windows.tiles import Terms
 from polydevice_cpu.algorithms.by_machine.windows.transposed import Phase, code_of_phases, phases
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Algorithm, Arg
@@ -47,8 +47,15 @@ from polydevice_cpu.plan.filling.by_machine.chains import (
     is_known,
     numbers_of,
 )
+from polydevice_cpu.plan.filling.by_machine.integers import (
+    is_depthwise,
+    is_of_bytes,
+    is_worth_it,
+    numbers_of_bytes,
+    packed_weights,
+    prepared,
+)
 from polydevice_cpu.plan.filling.by_machine.suitable_windows import (
-    DEPTHWISE,
     GEOMETRY,
     GEOMETRY_OF_POOLS,
     MORE_NS,
@@ -127,8 +134,9 @@ class WindowSizes:
             batch, *others = reversed(wanted)
             for step, each in zip(layout.strides, (batch, 1, *others), strict=True):
                 apart |= 0 if step is each else step ^ each
-        self.numbers = apart, tuple(Measures.of(source, result, windows))
-        self.cover = cover_of(source[1], result[1], windows)
+        numbers = numbers_of_bytes(given) if is_of_bytes(given) else FLOATS
+        self.numbers = apart, tuple(Measures.of(source, result, windows, numbers))
+        self.cover = cover_of(source[1], result[1], windows, numbers)
 
     @classmethod
     def of(cls, given: SymbolicPrimitive) -> WindowSizes | None:
@@ -144,8 +152,8 @@ class WindowSizes:
         weights = arguments_of[WEIGHTS]
         assert isinstance(weights, Descriptor)
         axes, geometry = len(given.src.shape) - 2, cast("Geometry", arguments_of[GEOMETRY])
-        is_depthwise = given.implementation == DEPTHWISE
-        windows = _windows(weights.shape[-axes:], geometry[:3], is_depthwise=is_depthwise)
+        is_own = is_depthwise(given)
+        windows = _windows(weights.shape[-axes:], geometry[:3], is_depthwise=is_own)
         return cls(given, windows, geometry[3])
 
 
@@ -177,8 +185,9 @@ class WindowsByMachine:
         forms: Sequence[ValueForm],
         sizes: Callable[[object], Any],
         packing: Packing,
+        most_us: float,
     ) -> Code | None:
-        """Return what is told addresses of `inputs_of` and result; None where oneDNN computes it.
+        """Return what is told addresses of what is read and result; None where oneDNN computes it.
 
         Args:
             given: one that `may_be_by_machine`.
@@ -188,21 +197,34 @@ class WindowsByMachine:
             forms: of values.
             sizes: returns the numbers of a primitive, or of `WindowSizes`.
             packing: returns a constant in a layout.
+            most_us: how much longer than oneDNN's code that of bytes may take.
         """
         if given.name == "pooling_forward":
             return self._pool(given, place, sides, sizes)
-        threads, code, weights = given.threads, given.implementation, numbers[Arg.WEIGHTS]
+        weights = numbers[Arg.WEIGHTS]
         if weights not in self._forms:
-            others = *inputs_of(given), Arg.DST
-            constants = {at: forms[n] for at, n in numbers.items() if at not in others}
-            self._forms[weights] = _form(given, constants, packing)
+            self._forms[weights] = _form(given, numbers, forms, packing)
         form = self._forms[weights]
         if form is None:
             return None
+        if is_of_bytes(given):
+            return self._of_bytes(given, place, sides, sizes, form, most_us)
         if given.name == "matmul":
-            return _product(sides, form, threads)
+            return _product(sides, form, given.threads)
         if given.name == TRANSPOSED:
-            return _transposed(sides, form, threads)
+            return _transposed(sides, form, given.threads)
+        return self._of_floats(given, place, sides, sizes, form)
+
+    def _of_floats(
+        self,
+        given: SymbolicPrimitive,
+        place: int,
+        sides: tuple[Value, Value],
+        sizes: Callable[[object], Any],
+        form: _Form,
+    ) -> Code | None:
+        """What is told addresses of what is read and result; None where oneDNN computes it."""
+        threads, code = given.threads, given.implementation
         known, told, is_told = self._sizes[place], None, False
         if known is not None and known.least_wide >= 0 and not form.stays:
             apart, measures = sizes(known)
@@ -218,6 +240,23 @@ class WindowsByMachine:
         if not is_within(takes_us, threads * MOST_US[code]):
             return None
         return code_of(form.functions, told, form.constants, threads)
+
+    def _of_bytes(
+        self,
+        given: SymbolicPrimitive,
+        place: int,
+        sides: tuple[Value, Value],
+        sizes: Callable[[object], Any],
+        form: _Form,
+        most_us: float,
+    ) -> Code | None:
+        """What is told addresses of what is read and result; None where oneDNN computes it."""
+        *geometry, _ = sizes(given)[GEOMETRY]
+        windows = _windows(form.window, geometry, is_depthwise=form.is_depthwise)
+        told = self._told(place, sides, windows, sizes, numbers_of_bytes(given))
+        if told is None or not is_worth_it(told.steps, given.threads, most_us):
+            return None
+        return code_of(form.functions, told, form.constants, given.threads)
 
     def _asked(
         self,
@@ -242,17 +281,18 @@ class WindowsByMachine:
         sides: tuple[Value, Value],
         windows: Windows,
         sizes: Callable[[object], Any],
+        numbers: Numbers = FLOATS,
     ) -> TileCalls | None:
         """What code is told; None where channels do not lie next to each other."""
         known = self._sizes[place]
         if known is not None:
-            apart, numbers = sizes(known)
+            apart, measures = sizes(known)
             if not apart:
-                return Measures(*numbers).told(known.cover)
+                return Measures(*measures).told(known.cover)
         if not all(map(_is_channels_last, sides)):
             return None
         source, result = (_as_picture(side.shape) for side in sides)
-        return arguments(source, result, windows)
+        return arguments(source, result, windows, numbers)
 
     def _pool(
         self,
@@ -303,18 +343,25 @@ def _of_pools(terms: Terms, *chain: Function) -> Functions:
 
 
 def _form(
-    given: SymbolicPrimitive, constants: Mapping[int, ValueForm], packing: Packing
+    given: SymbolicPrimitive,
+    numbers: Mapping[int, int],
+    forms: Sequence[ValueForm],
+    packing: Packing,
 ) -> _Form | None:
     """What is the same for all sizes; None where there is no code, or a constant is not plain."""
+    if is_of_bytes(given):
+        return _form_of_bytes(given, numbers, forms, packing)
+    no_constants = *inputs_of(given), Arg.DST
+    constants = {at: forms[n] for at, n in numbers.items() if at not in no_constants}
     attributes = next(each for each in given.arguments if isinstance(each, Attributes))
-    is_depthwise = given.implementation == DEPTHWISE
+    is_own = is_depthwise(given)
     followed, has_bias = chain_of(attributes, given.dst) or (), Arg.BIAS in constants
     weights, others = constants[Arg.WEIGHTS], {**constants}
     del others[Arg.WEIGHTS]
     found = {index: numbers_of(form) for index, form in others.items()}
     array = weights.given.storage.array
     chain, shares = [link[0] for link in followed], [link[1:] for link in followed]
-    terms = Terms.OWN_CHANNEL if is_depthwise else Terms.ALL_CHANNELS
+    terms = Terms.OWN_CHANNEL if is_own else Terms.ALL_CHANNELS
     code = Functions(chain, terms=terms, has_bias=has_bias)
     if array is None or array.dtype != np.float32 or not weights.is_packed:
         return None
@@ -331,8 +378,25 @@ def _form(
         made = phases(array.transpose(2, 1, 0), step, pad, known, partial(_dense, packing))
         return None if made is None else _Form(array.shape[-1:], False, code, known, True, made)
     axes = len(given.src.shape) - 2
-    numbers = Constants(_packed(array, axes, given, packing), bias, slopes, shares)
-    return _Form(array.shape[-axes:], is_depthwise, code, numbers, stays_by_machine(given))
+    known = Constants(_packed(array, axes, given, packing), bias, slopes, shares)
+    return _Form(array.shape[-axes:], is_own, code, known, stays_by_machine(given))
+
+
+def _form_of_bytes(
+    given: SymbolicPrimitive,
+    numbers: Mapping[int, int],
+    forms: Sequence[ValueForm],
+    packing: Packing,
+) -> _Form | None:
+    """The same of bytes."""
+    form, found = forms[numbers[Arg.WEIGHTS]], prepared(given, numbers, forms)
+    weights = packed_weights(given, form, packing)
+    if found is None or weights is None:
+        return None
+    axes, layout = len(given.src.shape) - 2, given.arguments[WEIGHTS]
+    assert isinstance(layout, Descriptor)
+    window, is_own = layout.shape[-axes:], is_depthwise(given)
+    return _Form(window, is_own, found.functions, found.constants(weights), True)
 
 
 def _dense(packing: Packing, array: Array) -> Array:

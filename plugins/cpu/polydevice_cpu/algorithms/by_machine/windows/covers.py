@@ -1,0 +1,107 @@
+"""What tiles cover a result, and what its numbers take."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from polydevice_cpu.algorithms.by_machine.windows.integers import TOGETHER, Integers
+from polydevice_cpu.algorithms.by_machine.windows.tiles import BLOCK, Tile
+
+TILES = {1: Tile(1, 12), 2: Tile(2, 12), 3: Tile(3, 8)}
+"""Blocks of channels → what is computed at once."""
+
+TILES_OF_BYTES = {1: Tile(1, 12), 2: Tile(2, 10), 3: Tile(3, 6)}
+"""The same of bytes, whose sums leave room for what moves them."""
+
+OWN_TILE = Tile(1, 8)
+"""The same of channels with a source each: with more positions it takes up to half as long again,
+as the blocks of a position, which lie next to each other, are then read further apart."""
+
+OF_ONE = 8
+"""So many blocks are computed at once of one position, as of a mean over all: one of 96x48x336
+takes 213 us so, 545 block by block, and 209 by oneDNN's code."""
+
+Shape = tuple[int, ...]
+
+
+class Windows(NamedTuple):
+    """Where windows lie, by axis: rows and columns.
+
+    Attributes:
+        sizes: of a window.
+        steps: between two.
+        gaps: elements left out between those of one.
+        pads: how far the first one reaches over the beginning.
+        is_depthwise: whether each channel of the result has one of the source. Else it has all,
+            and there are no gaps between columns.
+    """
+
+    sizes: Shape
+    steps: Shape
+    gaps: Shape
+    pads: Shape
+    is_depthwise: bool
+
+
+class Numbers(NamedTuple):
+    """What numbers take.
+
+    Attributes:
+        source: bytes of one of the source.
+        result: bytes of one of the result.
+        together: channels of the source that a row of weights is for.
+    """
+
+    source: int
+    result: int
+    together: int
+
+    @classmethod
+    def of(cls, integers: Integers, *, is_own: bool = False) -> Numbers:
+        """Return what bytes take, and what becomes of their sums."""
+        together = 1 if is_own else TOGETHER
+        return cls(integers.source.size_bytes, integers.result.size_bytes, together)
+
+
+FLOATS = Numbers(4, 4, 1)
+
+
+class Cover(NamedTuple):
+    """What tiles are to cover, which sizes of pictures do not change.
+
+    Attributes:
+        channels: of the result.
+        element: bytes between two elements of a window.
+        is_own: whether channels have a source each.
+        is_one: whether the result is one position.
+        row: channels that a row of weights has, if not as many.
+        numbers: what these take.
+    """
+
+    channels: int
+    element: int
+    is_own: bool
+    is_one: bool = False
+    row: int = 0
+    numbers: Numbers = FLOATS
+
+    def tiles(self) -> list[tuple[Tile, int]]:
+        """Return tiles, and how many of each there are; those of what is left are at the end."""
+        blocks = -(-self.channels // BLOCK)
+        if self.is_own and not self.is_one:
+            return [(OWN_TILE, blocks)]
+        if self.is_own:
+            tiles = [(Tile(OF_ONE, 1), blocks // OF_ONE), (Tile(blocks % OF_ONE, 1), 1)]
+        else:
+            is_odd = blocks % 2
+            pairs = (blocks - 3 * is_odd) // 2 if blocks > 2 else blocks // 2
+            known = TILES if self.numbers.source == FLOATS.source else TILES_OF_BYTES
+            tiles = [(known[2], pairs), (known[3 if blocks > 2 else 1], is_odd)]
+        return [(tile, count) for tile, count in tiles if tile.blocks * count]
+
+
+def cover_of(given: int, channels: int, windows: Windows, numbers: Numbers = FLOATS) -> Cover:
+    """Return what tiles are to cover: results of so many channels, of so many of the source."""
+    is_own, size = windows.is_depthwise, numbers.source
+    element = size * (given * (windows.gaps[1] + 1) if is_own else numbers.together)
+    return Cover(channels, element, is_own, numbers=numbers)

@@ -1,0 +1,296 @@
+"""What may follow sums of windows, and how machine code computes it in registers."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from enum import Enum
+from functools import partial
+
+from polydevice_cpu.algorithms.by_machine.instructions import (
+    ADD,
+    DIVIDE,
+    LOAD,
+    MAX,
+    MIN,
+    MUL,
+    R8,
+    R14,
+    RBP,
+    RBX,
+    RCX,
+    RDI,
+    RSP,
+    STORE,
+    SUB,
+    Instructions,
+)
+from polydevice_cpu.algorithms.by_machine.windows.window_code import AT, WindowCode, at_positions
+
+LONGEST, LONGEST_OF_BYTES = 8, 16
+"""Functions that may follow; and sums of bytes, as steps are that bring them to 8 bits and back."""
+
+
+class Function(Enum):
+    """What may follow, of two numbers, as oneDNN computes it."""
+
+    LINEAR = "linear"
+    HARDSIGMOID = "hardsigmoid"
+    HARDSWISH = "hardswish"
+    RELU = "relu"
+    LEAKY = "leaky relu"
+    """Of a slope, and 0."""
+    ELU = "elu"
+    """Of what e^x - 1 is multiplied by, and 0."""
+    GELU = "gelu"
+    """With the error function."""
+    PRELU = "prelu"
+    """Of a slope for each channel."""
+    SHIFT = "shift"
+    """By a number for each channel, which is added."""
+    QUOTIENT = "quotient"
+    LOGISTIC = "logistic"
+    SWISH = "swish"
+    """Of a share of which the logistic function is taken."""
+    CLIP = "clip"
+    """Between the two."""
+    ROUND = "round"
+    """To whole numbers, halves to even ones."""
+    SUM = "sum"
+    """With what the result has held, so that nothing may be computed twice."""
+    ADD = "add"
+    """With what lies elsewhere as the result does."""
+
+
+AS_FLOATS = 0x5B
+"""The instruction that makes integers of 32 bits floats."""
+
+Link = tuple[Function, float, float]
+"""A function that follows, and its two numbers."""
+
+
+_NUMBERS = (
+    *("sign", "least", "most", "log2(e)", "half", "log(2)", "one", "bias of exponents"),
+    *("x^5", "x^4", "x^3", "x^2", "x", "two"),
+    *("of |x|", "t^5", "t^4", "t^3", "t^2", "t"),
+)
+_AS_BITS = (
+    *(0x80000000, 0xC2AEAC50, 0x42B17218, 0x3FB8AA3B, 0x3F000000, 0x3F317218, 0x3F800000, 0x7F),
+    *(0x3C07CFCE, 0x3D2B9D0D, 0x3E2AAD40, 0x3EFFFEE3, 0x3F7FFFFB, 0x40000000),
+    *(0x3E6D3388, 0x3F87DC22, 0xBFBA00E3, 0x3FB5F0E3, 0xBE91A98E, 0x3E827906),
+)
+OF_POWERS = struct.unpack("<10q", struct.pack("<20I", *_AS_BITS))
+"""Numbers that functions of powers of e need, two of 4 bytes each: a polynomial for these, and one
+for the error function (Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26)."""
+
+
+_NOT_ABOVE, _TINY = 2, 3
+_NOT_NEGATIVE = _NOT_ABOVE
+"""Masks: where a sum is not above 0, where a power is too small, and where a sum has no sign."""
+
+_ZERO, _ONE, _SHARE, _MOVED, _POWER, _COPY = 31, 30, 29, 28, 27, 26
+"""Vectors besides the sums, which are the first ones."""
+
+
+def append_function(
+    code: Instructions,
+    sums: Sequence[int],
+    function: Function,
+    places: Sequence[int],
+    where: tuple[int, int] = (0, 0),
+) -> None:
+    """Compute a function of sums, in the steps in which oneDNN does.
+
+    Args:
+        code: where to.
+        sums: vectors.
+        function: which.
+        places: of its two numbers, of `OF_POWERS` and of a 1, in numbers of 4 bytes behind RDI.
+        where: number and mask of the block of channels, for those that read more of them.
+    """
+    own, of_powers, one = places
+    if function in {Function.SUM, Function.ADD, Function.PRELU, Function.SHIFT}:
+        assert isinstance(code, WindowCode)
+        _append_of_channels(code, sums, function, where)
+        return
+    if function in {Function.LOGISTIC, Function.SWISH, Function.ELU, Function.GELU}:
+        for sum_ in sums:
+            _append_of_powers(code, sum_, function, own, of_powers)
+        return
+    code.clear(_ZERO)
+    code.spread(_ONE, RDI, behind=one)
+    code.spread(_SHARE, RDI, behind=own)
+    code.spread(_MOVED, RDI, behind=own + 1)
+    for sum_ in sums:
+        _append_short(code, sum_, function)
+
+
+def _append_short(code: Instructions, sum_: int, function: Function) -> None:
+    """Compute a function of one vector, whose numbers are loaded."""
+    if function is Function.LINEAR:
+        code.vector(0xA8, sum_, _SHARE, _MOVED, kind=2, prefix=1, is_memory=False)
+    elif function is Function.RELU:
+        code.of_vectors(MAX, sum_, sum_, _ZERO)
+    elif function is Function.CLIP:
+        code.of_vectors(MAX, sum_, sum_, _SHARE)
+        code.of_vectors(MIN, sum_, sum_, _MOVED)
+    elif function is Function.ROUND:
+        code.vector(0x08, sum_, 0, sum_, kind=3, prefix=1, is_memory=False)
+        code.text.append(0)  # to the nearest
+    elif function is Function.QUOTIENT:
+        code.of_vectors(DIVIDE, sum_, sum_, _SHARE)
+    elif function in {Function.PRELU, Function.LEAKY}:
+        code.not_above(_NOT_ABOVE, sum_, _ZERO)  # 0 times a slope below 0 is -0, as oneDNN's
+        code.vector(MUL, sum_, sum_, _SHARE, is_memory=False, mask=_NOT_ABOVE)
+    else:
+        made = _COPY if function is Function.HARDSWISH else sum_
+        code.of_vectors(MUL, made, sum_, _SHARE)
+        code.of_vectors(ADD, made, made, _MOVED)
+        code.of_vectors(MIN, made, made, _ONE)
+        code.of_vectors(MAX, made, made, _ZERO)
+        if function is Function.HARDSWISH:
+            code.of_vectors(MUL, sum_, made, sum_)
+
+
+def _append_of_channels(
+    code: WindowCode, sums: Sequence[int], function: Function, where: tuple[int, int]
+) -> None:
+    """Compute what has other numbers for each channel of a block, or for each number."""
+    block, mask = where
+    if function in {Function.SUM, Function.ADD}:
+        _append_tensor(code, sums, function, where)
+        return
+    code.given(R8, "slopes")
+    code.vector(LOAD, _SHARE, 0, RBX, R8, behind=block, mask=mask)
+    code.clear(_ZERO)
+    for sum_ in sums:
+        if function is Function.SHIFT:
+            code.of_vectors(ADD, sum_, sum_, _SHARE)
+        else:
+            _append_short(code, sum_, function)
+
+
+def _append_tensor(
+    code: WindowCode, sums: Sequence[int], function: Function, where: tuple[int, int]
+) -> None:
+    """Add what the result has held, or what lies elsewhere as the result does."""
+    code.load(RBP, RSP, AT["apart"])
+    code.scaled(R14, RBP, RBP, 2)
+    code.move(R8, RCX)
+    if function is Function.ADD:
+        code.add(R8, RDI, code.places["other"])
+        code.subtract(R8, RDI, code.places["result"])
+    block, mask = where
+
+    def append(number: int, *place: int) -> None:
+        if code.loads is None:
+            code.vector(ADD, sums[number], sums[number], *place, behind=block, mask=mask)
+            return
+        code.vector(code.loads, _COPY, 0, *place, behind=block, kind=2, prefix=1, mask=mask)
+        code.vector(AS_FLOATS, _COPY, 0, _COPY, is_memory=False)
+        code.of_vectors(ADD, sums[number], sums[number], _COPY)
+
+    at_positions(code, len(sums), R8, RBP, R14, append)
+
+
+def _append_of_powers(
+    code: Instructions, sum_: int, function: Function, own: int, place: int
+) -> None:
+    """Compute a function of powers of e below 1: all but GELU in the steps in which oneDNN does."""
+
+    def one(opcode: int, register: int, first: int) -> None:
+        behind = place + _NUMBERS.index("one")
+        code.vector(opcode, register, first, RDI, behind=behind, is_one=True)
+
+    if function is Function.GELU:
+        _append_gelu(code, sum_, place)
+        return
+    if function is not Function.LOGISTIC:
+        code.vector(LOAD, _MOVED, 0, sum_, is_memory=False)
+    if function is Function.SWISH:
+        code.vector(MUL, sum_, sum_, RDI, behind=own, is_one=True)
+    _append_power(code, sum_, place)
+    if function is Function.ELU:
+        one(SUB, sum_, sum_)
+        code.vector(MUL, sum_, sum_, RDI, behind=own, is_one=True)
+        code.vector(STORE, _MOVED, 0, sum_, is_memory=False, mask=_NOT_NEGATIVE)
+        return
+    one(ADD, _COPY, sum_)
+    code.of_vectors(DIVIDE, sum_, sum_, _COPY)
+    code.spread(_COPY, RDI, behind=place + _NUMBERS.index("one"))
+    code.vector(SUB, sum_, _COPY, sum_, is_memory=False, mask=_NOT_NEGATIVE)
+    if function is Function.SWISH:
+        code.of_vectors(MUL, sum_, sum_, _MOVED)
+
+
+def _append_gelu(code: Instructions, sum_: int, place: int) -> None:
+    """Compute x / 2 times 1 + erf(x / sqrt(2)), which below 0 is no difference."""
+
+    def at(name: str) -> int:
+        return place + _NUMBERS.index(name)
+
+    code.vector(LOAD, _MOVED, 0, sum_, is_memory=False)
+    code.of_vectors(MUL, sum_, sum_, sum_)
+    code.vector(MUL, sum_, sum_, RDI, behind=at("half"), is_one=True)
+    _append_power(code, sum_, place)
+    code.clear(_ZERO)
+    code.of_vectors(SUB, _SHARE, _ZERO, _MOVED)
+    code.of_vectors(MAX, _SHARE, _SHARE, _MOVED)
+    code.spread(_ONE, RDI, behind=at("of |x|"))
+    multiplied = partial(code.vector, 0xA8, kind=2, prefix=1, is_one=True)
+    multiplied(_SHARE, _ONE, RDI, behind=at("one"))
+    code.spread(_ONE, RDI, behind=at("one"))
+    code.of_vectors(DIVIDE, _SHARE, _ONE, _SHARE)
+    code.spread(_COPY, RDI, behind=at("t^5"))
+    for name in ("t^4", "t^3", "t^2", "t"):
+        multiplied(_COPY, _SHARE, RDI, behind=at(name))
+    code.of_vectors(MUL, _COPY, _COPY, _SHARE)
+    code.of_vectors(MUL, sum_, sum_, _COPY)
+    code.vector(0x27, _NOT_NEGATIVE, _MOVED, RDI, behind=at("sign"), kind=2, prefix=2, is_one=True)
+    code.spread(_COPY, RDI, behind=at("two"))
+    code.vector(SUB, sum_, _COPY, sum_, is_memory=False, mask=_NOT_NEGATIVE)
+    code.of_vectors(MUL, sum_, sum_, _MOVED)
+    code.vector(MUL, sum_, sum_, RDI, behind=at("half"), is_one=True)
+
+
+def _append_power(code: Instructions, sum_: int, place: int) -> None:
+    """Compute exp(-abs(x)), and a mask of where x is not negative."""
+
+    def number(
+        opcode: int,
+        register: int,
+        name: str,
+        first: int | None = None,
+        kind: int = 1,
+        prefix: int = 0,
+    ) -> None:
+        behind, other = place + _NUMBERS.index(name), register if first is None else first
+        vector = partial(code.vector, kind=kind, prefix=prefix, is_one=True)
+        vector(opcode, register, other, RDI, behind=behind)
+
+    rest, power = _COPY, _POWER
+    number(0x27, _NOT_NEGATIVE, "sign", first=sum_, kind=2, prefix=2)
+    number(0xEB, sum_, "sign", prefix=1)
+    number(0xC2, _TINY, "least", first=sum_)
+    code.text.append(1)  # below
+    number(MIN, sum_, "most")
+    number(MAX, sum_, "least")
+    # So many times log(2), and the rest.
+    number(MUL, power, "log2(e)", first=sum_)
+    number(ADD, power, "half")
+    code.vector(0x08, power, 0, power, kind=3, prefix=1, is_memory=False)
+    code.text.append(1)  # rounded down
+    code.vector(LOAD, rest, 0, sum_, is_memory=False)
+    number(0xBC, rest, "log(2)", first=power, kind=2, prefix=1)  # rest -= power * log(2)
+    # 2^(n - 1), of which there is one for every n
+    number(SUB, power, "one")
+    code.vector(0x5B, power, 0, power, prefix=1, is_memory=False)
+    number(0xFE, power, "bias of exponents", prefix=1)
+    code.vector(0x72, 6, power, power, prefix=1, is_memory=False)
+    code.text.append(23)
+    code.vector(0xEF, power, power, power, prefix=1, is_memory=False, mask=_TINY)
+    code.spread(sum_, RDI, behind=place + _NUMBERS.index("x^5"))
+    for name in ("x^4", "x^3", "x^2", "x", "one"):
+        number(0xA8, sum_, name, first=rest, kind=2, prefix=1)  # sum = sum * rest + number
+    code.of_vectors(MUL, sum_, sum_, power)
+    number(MUL, sum_, "two")
