@@ -80,14 +80,15 @@ def sounds(g: Graph, dtype, channels: int) -> bytes:
     return windows(g, dtype, channels, 1)
 
 
-def dynamic(g: Graph, _, width: int) -> bytes:
-    """A product of rows whose scale is computed."""
-    weights = g.store(g.rng.integers(-127, 128, (width, width)).astype(np.int8))
-    x = "x"
+def dynamic(g: Graph, dtype, width: int) -> bytes:
+    """A product of rows whose scale is computed; weights without a sign have a zero point, too."""
+    is_signed, x = dtype == np.int8, "x"
+    lowest = -127 if is_signed else 0
+    weights = g.store(g.rng.integers(lowest, 128, (width, width)).astype(dtype))
     for _ in range(2):
         nodes = [f"q{len(g.nodes)}", f"s{len(g.nodes)}", f"z{len(g.nodes)}"]
         g.nodes.append(helper.make_node("DynamicQuantizeLinear", [x], nodes))
-        zero = g.store(np.int8(0))
+        zero = g.store(dtype(0 if is_signed else 60))
         product = g.emit("MatMulInteger", nodes[0], weights, nodes[2], zero)
         scale = g.emit("Mul", nodes[1], g.store(np.float32(0.01)))
         y = g.emit("Mul", g.emit("Cast", product, to=TensorProto.FLOAT), scale)

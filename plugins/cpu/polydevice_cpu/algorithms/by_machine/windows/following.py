@@ -27,7 +27,7 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
 )
 from polydevice_cpu.algorithms.by_machine.windows.window_code import AT, WindowCode, at_positions
 
-LONGEST, LONGEST_OF_BYTES = 8, 16
+LONGEST, LONGEST_OF_BYTES = 8, 24
 """Functions that may follow; and sums of bytes, as steps are that bring them to 8 bits and back."""
 
 
@@ -60,7 +60,13 @@ class Function(Enum):
     """With what the result has held, so that nothing may be computed twice."""
     ADD = "add"
     """With what lies elsewhere as the result does."""
+    MOVE = "move"
+    """By a number for each position of an only line, which is added; they lie elsewhere."""
 
+
+_OF_TENSORS = {Function.SUM, Function.ADD}
+_OF_PLACES = {*_OF_TENSORS, Function.MOVE, Function.PRELU, Function.SHIFT}
+"""Those that compute otherwise for each channel or position."""
 
 AS_FLOATS = 0x5B
 """The instruction that makes integers of 32 bits floats."""
@@ -109,9 +115,9 @@ def append_function(
         where: number and mask of the block of channels, for those that read more of them.
     """
     own, of_powers, one = places
-    if function in {Function.SUM, Function.ADD, Function.PRELU, Function.SHIFT}:
+    if function in _OF_PLACES:
         assert isinstance(code, WindowCode)
-        _append_of_channels(code, sums, function, where)
+        _append_of_places(code, sums, function, where)
         return
     if function in {Function.LOGISTIC, Function.SWISH, Function.ELU, Function.GELU}:
         for sum_ in sums:
@@ -152,13 +158,22 @@ def _append_short(code: Instructions, sum_: int, function: Function) -> None:
             code.of_vectors(MUL, sum_, made, sum_)
 
 
-def _append_of_channels(
+def _append_of_places(
     code: WindowCode, sums: Sequence[int], function: Function, where: tuple[int, int]
 ) -> None:
-    """Compute what has other numbers for each channel of a block, or for each number."""
+    """Compute what has other numbers for each channel of a block, each position, or both."""
     block, mask = where
-    if function in {Function.SUM, Function.ADD}:
+    if function in _OF_TENSORS:
         _append_tensor(code, sums, function, where)
+        return
+    if function is Function.MOVE:
+        code.load(R8, RSP, AT["positions"])
+        code.add(R8, RSP, AT["place"])
+        code.subtract(R8, RSP, AT["left"])
+        code.given(R14, "other")
+        code.scaled(R8, R14, R8, 4)
+        for position, sum_ in enumerate(sums):
+            code.vector(ADD, sum_, sum_, R8, behind=position, is_one=True)
         return
     code.given(R8, "slopes")
     code.vector(LOAD, _SHARE, 0, RBX, R8, behind=block, mask=mask)

@@ -177,6 +177,7 @@ class Functions:
 
     Attributes:
         integers: how bytes are read and what becomes of their sums; None where there are floats.
+        moves_positions: whether a number for each position is added.
     """
 
     def __init__(
@@ -190,6 +191,7 @@ class Functions:
         """Emit nothing yet."""
         self._chain, self._terms, self._has_bias = tuple(chain), terms, has_bias
         self.integers = integers
+        self.moves_positions = Function.MOVE in self._chain
         self._found: dict[Tile, Any] = {}
 
     def of(self, tile: Tile) -> Any | None:
@@ -351,8 +353,9 @@ def told_of(made: Functions, given: TileCalls, constants: Constants) -> list[Tol
     rest = *before, rows.size, columns.size, *behind
     rest += *constants.told, *rows.numbers, *columns.numbers
     more = () if made.integers is None else (0, 0)
+    beside = 0 if made.moves_positions else 1  # what lies as the result does
     return [
-        (function, (first + source, at + result, *more, at + result, *words, *rest))
+        (function, (first + source, beside * (at + result), *more, at + result, *words, *rest))
         for function, (source, result), words in heads
     ]
 
@@ -385,8 +388,8 @@ def code_of(
     more = 0 if made.integers is None else _MORE_OF_BYTES
     for start in reversed(starts):
         numbers[start] += first - known.first
-        numbers[start + 1] += at - known.at
-        numbers[start + (4 if more else 2)] = numbers[start + 1]
+        numbers[start + 1] += 0 if made.moves_positions else at - known.at
+        numbers[start + (4 if more else 2)] += at - known.at
         numbers[start + _SIZES_AT + more : start + _SIZES_AT + more + len(sizes)] = sizes
         numbers[end - len(kinds) : end] = kinds
         end = start

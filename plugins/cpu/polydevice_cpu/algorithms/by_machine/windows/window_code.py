@@ -39,7 +39,7 @@ SLOTS = (
     *("row", "rows", "source_of_row", "result_of_row", "weights_of_row", "lines", "high"),
     *("column", "columns", "source_of_line", "result_of_line", "weights"),
     *("next_source", "next_weights", "positions", "apart", "lines_left", "left"),
-    *("source", "result", "line_source", "line_result"),
+    *("source", "result", "line_source", "line_result", "place"),
 )
 """What lies on the stack, in numbers of 8 bytes from its top."""
 
@@ -114,6 +114,7 @@ class WindowCode(Instructions):
         """Take the next kind of columns; those of fewer than `width` are computed downwards."""
         self._begin("column", "tap", behind="row", to=("source_of_line", "result_of_line"))
         self.store(RAX, RSP, AT["weights"])
+        self.copy(AT["place"], RBP, 0)
         self.load(R9, RBP, 3)
         self.load(RSI, RBP, 2)
         self.subtract(R9, RSI)

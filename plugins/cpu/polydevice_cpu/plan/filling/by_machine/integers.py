@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeGuard
 import numpy as np
 
 from polydevice.dtype import Array
-from polydevice.symbolic_size import is_symbolic, is_within
+from polydevice.symbolic_size import Number, is_symbolic, is_within
 from polydevice_cpu.algorithms.by_machine.code import has_avx512, may_share
 from polydevice_cpu.algorithms.by_machine.windows.covers import Numbers
 from polydevice_cpu.algorithms.by_machine.windows.following import (
@@ -29,7 +29,7 @@ from polydevice_cpu.onednn.attributes import Attributes, Binary, PostOp, Prelu, 
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor, is_strided, row_major
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
-from polydevice_cpu.plan.filling.by_machine.chains import lies_as, numbers_of
+from polydevice_cpu.plan.filling.by_machine.chains import is_known, lies_as, numbers_of
 from polydevice_cpu.plan.filling.recipe import Packing, ValueForm
 from polydevice_cpu.plan.post_ops import link_of
 
@@ -55,19 +55,32 @@ _OF_ONE_NUMBER: Mapping[Algorithm, Callable[[float], Link]] = {
 }
 _UNLIKE_ONEDNN = (Function.GELU,)
 _BY_CHANNEL = (Function.SHIFT, Function.PRELU)
+_ELSEWHERE = (Function.ADD, Function.MOVE)
 
 _ZERO, _FACTOR = Arg.ATTR_ZERO_POINTS | Arg.SRC, Arg.ATTR_SCALES | Arg.SRC
 _SCALES = Arg.ATTR_SCALES | Arg.WEIGHTS
 
 
-MORE_NS, LESS_US = 0.1, 10.0
-"""How much longer than by oneDNN's code a step takes, and how much less each call, which sets up
-tiles."""
+LESS_US = 10.0
+"""So much less each call takes where shapes take turns: oneDNN's code for a size is gone from the
+processor's caches when it comes back. Of layers of 48 channels it takes 45 to 60 us then and 17
+otherwise, where code for all sizes takes 8 to 10."""
+
+MORE_NS, MORE_OF_SIGNED_NS, MORE_OF_OWN_NS, MORE_WITHOUT_TILES_NS = 0.15, 0.23, 0.5, 0.05
+"""How much longer than by oneDNN's code with AMX a step takes: of bytes without a sign, with one,
+and of channels of their own; and where there is no AMX."""
 
 
-def is_worth_it(steps: int, threads: int, most_us: float) -> bool:
+def is_worth_it(given: SymbolicPrimitive, steps: int, most_us: float) -> bool:
     """Whether code takes at most so much longer than oneDNN's, for each thread."""
-    return bool(is_within(steps * MORE_NS, threads * (most_us + LESS_US) * 1e3))
+    if is_depthwise(given):
+        more_ns = MORE_OF_OWN_NS
+    elif "amx" not in given.implementation:
+        more_ns = MORE_WITHOUT_TILES_NS
+    else:
+        is_signed = _sides(given).source.data_type is DataType.S8
+        more_ns = MORE_OF_SIGNED_NS if is_signed else MORE_NS
+    return bool(is_within(steps * more_ns, given.threads * (most_us + LESS_US) * 1e3))
 
 
 class _Sides(NamedTuple):
@@ -117,10 +130,11 @@ def read_of(given: SymbolicPrimitive) -> tuple[int, ...]:
 
     The source once more where there is no such thing.
     """
-    *_, result, attributes = _sides(given)
+    attributes = _sides(given).attributes
     integers, added = _integers(given), int(Arg.SRC)
     for number, post_op in enumerate(attributes.post_ops):
-        if isinstance(post_op, Binary) and lies_as(post_op.operand, result):
+        link = _link(given, post_op, _operand(number), None)
+        if link is not None and link[0] in _ELSEWHERE:
             added = _operand(number)
     zero = _ZERO if integers.has_zero else int(Arg.SRC)
     return int(Arg.SRC), added, zero, _FACTOR if integers.has_factor else int(Arg.SRC)
@@ -267,7 +281,8 @@ def _links(
     if range_ is not None:
         found.append((Function.CLIP, *range_))
     functions = [link[0] for link in found]
-    are_single = sum(map(functions.count, _BY_CHANNEL)) < 2 and functions.count(Function.ADD) < 2
+    kinds = _BY_CHANNEL, _ELSEWHERE
+    are_single = all(sum(map(functions.count, kind)) < 2 for kind in kinds)
     return found if are_single and len(found) <= LONGEST_OF_BYTES else None
 
 
@@ -289,13 +304,42 @@ def _link(
     operand = post_op.operand
     if post_op.algorithm == Algorithm.BINARY_ADD and lies_as(operand, result):
         return Function.ADD, 0.0, 0.0
-    if operand.data_type is not DataType.F32 or any(map(is_symbolic, operand.shape)):
+    if operand.data_type is not DataType.F32:
+        return None
+    if post_op.algorithm == Algorithm.BINARY_ADD and _is_by_position(given, operand):
+        return Function.MOVE, 0.0, 0.0
+    if any(map(is_symbolic, operand.shape)):
         return None
     if math.prod(operand.shape) == 1 and post_op.algorithm in _OF_ONE_NUMBER:
         number = np.ones(1) if constants is None else constants.get(index)
         return None if number is None else _OF_ONE_NUMBER[post_op.algorithm](float(number[0]))
     is_shift = post_op.algorithm == Algorithm.BINARY_ADD and _is_by_channel(given, operand)
     return (Function.SHIFT, 0.0, 0.0) if is_shift else None
+
+
+def _is_by_position(given: SymbolicPrimitive, operand: Descriptor) -> bool:
+    """Whether there is one number for each row of a product, one behind the other."""
+    result = _sides(given).result
+    if given.name != _PRODUCT or not (is_strided(operand) and is_strided(result)):
+        return False
+    *rows, last = operand.shape
+    *wanted, _ = result.shape
+    assert operand.strides is not None
+    if not is_known(last) or last != 1 or not all(map(_is_same, rows, wanted)):
+        return False
+    inner: Number | None = 1
+    for size, stride in zip(reversed(rows), operand.strides[-2::-1], strict=True):
+        if is_known(size) and size == 1:
+            continue
+        if inner is None or not _is_same(stride, inner):
+            return False
+        inner = size if is_known(inner) and inner == 1 else None
+    return len(rows) == len(wanted)
+
+
+def _is_same(one: Number, other: Number) -> bool:
+    """Whether sizes are the same for all shapes."""
+    return one is other or (is_known(one, other) and one == other)
 
 
 def _is_by_channel(given: SymbolicPrimitive, operand: Descriptor) -> bool:

@@ -158,7 +158,7 @@ class PositionsByMachine:
         steps, threads = positions * ready.steps, ready.threads
         is_short = is_within(steps * MORE_NS, threads * most_us * 1e3)
         if ready.numbers is not FLOATS:
-            is_short = integers.is_worth_it(steps, threads, most_us)
+            is_short = integers.is_worth_it(given, steps, most_us)
         if not is_short:
             return None
         if threads > 1 and steps * STEP_NS >= FEW_NS:

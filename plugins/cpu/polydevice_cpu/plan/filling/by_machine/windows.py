@@ -254,7 +254,7 @@ class WindowsByMachine:
         *geometry, _ = sizes(given)[GEOMETRY]
         windows = _windows(form.window, geometry, is_depthwise=form.is_depthwise)
         told = self._told(place, sides, windows, sizes, numbers_of_bytes(given))
-        if told is None or not is_worth_it(told.steps, given.threads, most_us):
+        if told is None or not is_worth_it(given, told.steps, most_us):
             return None
         return code_of(form.functions, told, form.constants, given.threads)
 
