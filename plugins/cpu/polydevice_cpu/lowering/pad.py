@@ -11,13 +11,12 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.ops.pad import Pad, PadMode
-from polydevice.ops.resampling import AxisTable
 from polydevice.symbolic_size import is_symbolic, whole
 from polydevice_cpu.algorithms.by_machine import copies
 from polydevice_cpu.algorithms.by_machine.code import Told, has_avx512
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.lowering.concat import order_like
-from polydevice_cpu.lowering.resampling import taken
+from polydevice_cpu.lowering.resampling import repeated
 from polydevice_cpu.ops.pad import source_index
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, ByMachine, Compute
@@ -77,16 +76,29 @@ def _by_index(
     before: tuple[int, ...],
     behind: tuple[int, ...],
 ) -> Value | None:
-    """Copy what each position repeats, axis by axis, for sizes that are numbers."""
+    """Copy what each position repeats, axis by axis, for borders that are known."""
     mode = node.operation(Pad).pad_mode
-    if not has_avx512() or any(map(is_symbolic, (*value.shape, *before, *behind))):
+    if not has_avx512() or any(map(is_symbolic, (*before, *behind))):
         return None
-    tables = []
-    for axis, (size, first, last) in enumerate(zip(value.shape, before, behind, strict=True)):
-        if first or last:
-            index = source_index(mode, size, np.arange(-first, size + last))
-            tables.append(AxisTable(axis, index[:, None], None))
-    return taken(builder, node, value, tables) if tables else None
+    borders = enumerate(zip(before, behind, strict=True))
+    padded = [
+        (axis, first + last, partial(_repeated, mode, first, last))
+        for axis, (first, last) in borders
+        if first or last
+    ]
+    return repeated(builder, node, value, padded) if padded else None
+
+
+def _repeated(mode: PadMode, first: int, last: int, size: int) -> Array:
+    """What each position of an axis repeats, of so many elements.
+
+    Args:
+        mode: what the border shows.
+        first: how far it reaches before the axis.
+        last: how far behind it.
+        size: of the axis.
+    """
+    return source_index(mode, size, np.arange(-first, size + last))
 
 
 def _is_for_code(value: Value) -> bool:

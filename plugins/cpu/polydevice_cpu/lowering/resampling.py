@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import permutations
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from polydevice_cpu.algorithms.by_machine.resampling import taps
 from polydevice_cpu.lowering.matmul import multiplied_along
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.plan.binding.context import Context
-from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, ByMachine, Compute
+from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, ByMachine, Compute, Start
 from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
@@ -72,13 +72,44 @@ def taken(
     value, places = _in_order(builder, value)
     for table in sorted(tables, key=lambda each: len(each.index) / value.shape[each.axis]):
         axis, index = places.index(table.axis), np.ascontiguousarray(table.index[:, 0], np.int64)
-        shape = (*value.shape[:axis], len(index), *value.shape[axis + 1 :])
-        result = builder.new_dense(shape, value.dtype)
         start = partial(_start_taking, axis, index)
-        step = ArrayStep(node.name, node.type, start, [value], [result], MACHINE_CODE, writes=True)
-        builder.emit(step)
-        value = result
+        value = _along(builder, node, value, (axis, len(index)), start)
     return value.from_memory_order(places)
+
+
+Repeating = Callable[[int], Array]
+"""Returns which element of an axis each result repeats, of an axis of so many."""
+
+
+def repeated(
+    builder: PlanBuilder, node: Node, value: Value, axes: Sequence[tuple[int, int, Repeating]]
+) -> Value:
+    """Repeat elements along axes of a value of numbers, whose sizes may be formulas, in its order.
+
+    Args:
+        builder: of the plan.
+        node: whose steps these are.
+        value: what has them.
+        axes: how many more results an axis has than elements, and which these are.
+    """
+    value, places = _in_order(builder, value)
+    for given, more, repeating in axes:
+        axis = places.index(given)
+        start = partial(_start_repeating, axis, repeating)
+        value = _along(builder, node, value, (axis, value.shape[axis] + more), start)
+    return value.from_memory_order(places)
+
+
+def _along(
+    builder: PlanBuilder, node: Node, value: Value, sized: tuple[int, int], start: Start
+) -> Value:
+    """Emit a step that gives an axis of a row-major value so many elements."""
+    axis, size = sized
+    shape = (*value.shape[:axis], size, *value.shape[axis + 1 :])
+    result = builder.new_dense(shape, value.dtype)
+    step = ArrayStep(node.name, node.type, start, [value], [result], MACHINE_CODE, writes=True)
+    builder.emit(step)
+    return result
 
 
 def _in_order(builder: PlanBuilder, value: Value) -> tuple[Value, list[int]]:
@@ -88,13 +119,22 @@ def _in_order(builder: PlanBuilder, value: Value) -> tuple[Value, list[int]]:
     return value.in_memory_order()
 
 
-def _start_taking(axis: int, index: Array, _: Context) -> Compute:
+def _start_taking(axis: int, index: Array, context: Context) -> Compute:
+    return _start_repeating(axis, partial(_as_told, index), context)
+
+
+def _as_told(index: Array, _: int) -> Array:
+    return index
+
+
+def _start_repeating(axis: int, repeating: Repeating, _: Context) -> Compute:
     def compute(x: Array, y: Array) -> tuple[()]:
-        np.take(x, index, axis, out=y, mode="clip")
+        np.take(x, repeating(x.shape[axis]), axis, out=y, mode="clip")
         return ()
 
     def prepare(values: Sequence[Value]) -> Code | None:
         shape, item_bytes = values[0].shape, values[0].dtype.itemsize
+        index = np.ascontiguousarray(repeating(shape[axis]), np.int64)
         if not has_avx512():
             return None
         if taps.may_copy(shape, axis, item_bytes):
@@ -145,12 +185,8 @@ def _taps(table: AxisTable) -> taps.Table:
 
 def _summed(builder: PlanBuilder, node: Node, value: Value, axis: int, table: taps.Table) -> Value:
     """Emit the sums along an axis of a row-major value."""
-    shape = (*value.shape[:axis], len(table.read), *value.shape[axis + 1 :])
-    result = builder.new_dense(shape, value.dtype)
     start = partial(_start, axis, table, openmp.thread_count())
-    step = ArrayStep(node.name, node.type, start, [value], [result], MACHINE_CODE, writes=True)
-    builder.emit(step)
-    return result
+    return _along(builder, node, value, (axis, len(table.read)), start)
 
 
 def _start(axis: int, table: taps.Table, threads: int, _: Context) -> Compute:
