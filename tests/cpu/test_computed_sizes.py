@@ -15,7 +15,7 @@ from polydevice_cpu.algorithms.by_machine.code import has_avx512
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.ops import generate
 from polydevice_cpu.plan import settling
-from polydevice_cpu.plan.filling import filled
+from polydevice_cpu.plan.filling import sizes_alone
 from polydevice_cpu.plan.filling.sizes_alone import of_sizes_alone
 from polydevice_cpu.plan.step import ArrayStep
 from polydevice_cpu.plan.tables.plan import TablePlan
@@ -239,7 +239,7 @@ def test_what_sizes_alone_tell_is_part_of_tables(core, monkeypatch, threads):
 
 
 def test_what_takes_much_memory_is_computed_in_each_inference(core, monkeypatch):
-    monkeypatch.setattr(filled, "KEPT_BYTES", 100)
+    monkeypatch.setattr(sizes_alone, "KEPT_BYTES", 100)
     model, counts = places(), counted(monkeypatch)
     executable = load(core, model, CPU_THREADS_NUM=1)
     request = executable.create_infer_request()

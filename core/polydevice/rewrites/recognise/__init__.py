@@ -1,1 +1,1 @@
-"""Operations known by the steps that models write them in: one file or folder per stem of the operation."""
+"""Operations known by the steps that models write them in: a file or folder per stem of each."""

@@ -16,6 +16,7 @@ from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg, DataType, Tag
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
 from polydevice_cpu.onednn.primitive import Argument, Primitive, SymbolicPrimitive
+from polydevice_cpu.plan.filling.by_machine.integers import is_of_bytes
 from polydevice_cpu.plan.filling.by_machine.positions import FOR_NOW_US, STAYING_US
 from polydevice_cpu.plan.filling.needs import Known, Numbers
 from polydevice_cpu.plan.filling.parts import is_alike
@@ -28,6 +29,7 @@ from polydevice_cpu.plan.filling.recipe import (
     ValueForm,
     described,
 )
+from polydevice_cpu.plan.filling.sizes_alone import may_be_kept
 from polydevice_cpu.plan.filling.strips import StripCut
 from polydevice_cpu.plan.filling.with_numpy.means import is_a_mean, mean
 from polydevice_cpu.plan.plan import Plan, PlanParts
@@ -45,10 +47,6 @@ from polydevice_cpu.plan.step import (
 from polydevice_cpu.plan.value import Kind, Storage, Value
 from polydevice_cpu.proof.claim import NotedClaim
 from polydevice_cpu.proof.proof import refusal
-
-KEPT_BYTES = 1 << 22
-"""Of what depends on sizes alone, so much is kept for each plan of a request; more is computed in
-each inference."""
 
 
 class UnfitError(Exception):
@@ -360,21 +358,19 @@ class Filled:
     def _code_at_positions(
         self, given: Primitive, sizes: int, numbers: Mapping[int, int]
     ) -> Code | None:
-        positions, apart = self._numbers[sizes]
-        if apart:
+        (positions, apart), most_us = self._numbers[sizes], self._most_us(given)
+        if apart or most_us is None:
             return None
         assert isinstance(given, SymbolicPrimitive)
         forms, packing = self._recipe.values, self._packing
-        most_us = self._most_us(given)
-        if most_us is None:
-            return None
         return self._found.positions.code(given, positions, numbers, forms, packing, most_us)
 
     def _most_us(self, given: Primitive) -> float | None:
         """How much longer than oneDNN's code such may take of which it is asked for all sizes."""
         if self._may_be_for_now:
             return FOR_NOW_US
-        return None if given.threads > 1 or self._found.is_alone else STAYING_US
+        is_one = is_of_bytes(given) or not (given.threads > 1 or self._found.is_alone)
+        return STAYING_US if is_one else None
 
     def _code_of_product(self, place: int) -> Code | None:
         if place not in self._codes:
@@ -388,8 +384,7 @@ class Filled:
             return None
         assert isinstance(given, SymbolicPrimitive)
         sides = self.value(numbers[Arg.SRC]), self.value(numbers[Arg.DST])
-        forms = self._recipe.values
-        most_us = self._most_us(given)
+        forms, most_us = self._recipe.values, self._most_us(given)
         if most_us is None and place in self._found.asked:
             return None
         return self._found.windows.code(
@@ -492,11 +487,6 @@ class Filled:
 
     def _refusal(self, made: Primitive, claim: NotedClaim) -> str:
         return refusal(claim.of(made, self._sizes(claim), self._descriptor, self._whole))
-
-
-def may_be_kept(storages: Sequence[Storage]) -> bool:
-    """Whether what depends on sizes alone is kept for each plan of a request."""
-    return sum(storage.size_bytes for storage in storages) <= KEPT_BYTES
 
 
 def _ready(compute: Compute, _: object) -> Compute:

@@ -11,6 +11,15 @@ from collections.abc import Sequence
 from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step, TailStep
 from polydevice_cpu.plan.value import Kind, Storage, Value
 
+KEPT_BYTES = 1 << 22
+"""Of what depends on sizes alone, so much is kept for each plan of a request; more is computed in
+each inference."""
+
+
+def may_be_kept(storages: Sequence[Storage]) -> bool:
+    """Whether what depends on sizes alone is kept for each plan of a request."""
+    return sum(storage.size_bytes for storage in storages) <= KEPT_BYTES
+
 
 def of_sizes_alone(steps: Sequence[Step]) -> tuple[frozenset[int], set[int]]:
     """Return the numbers of such steps, and identities of what they write and others read.

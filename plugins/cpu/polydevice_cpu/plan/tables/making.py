@@ -27,9 +27,10 @@ from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor, SymbolicDescriptor
 from polydevice_cpu.onednn.engine import ALIGNMENT_BYTES
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
-from polydevice_cpu.plan.filling.filled import Filled, UnfitError, may_be_kept
+from polydevice_cpu.plan.filling.filled import Filled, UnfitError
 from polydevice_cpu.plan.filling.needs import Known
 from polydevice_cpu.plan.filling.recipe import StepForm, ValueForm
+from polydevice_cpu.plan.filling.sizes_alone import may_be_kept
 from polydevice_cpu.plan.plan import PlanParts
 from polydevice_cpu.plan.step import ArrayStep, ByMachine, Compute, PrimitiveStep, TailStep
 from polydevice_cpu.plan.tables.form import (
