@@ -7,7 +7,7 @@ import pytest
 
 from polydevice_cpu.algorithms.by_machine.windows import kinds, transposed
 from polydevice_cpu.algorithms.by_machine.windows.following import Function
-from polydevice_cpu.algorithms.by_machine.windows.sums import Constants, Functions
+from polydevice_cpu.algorithms.by_machine.windows.sums import Constants, Functions, code_of_all
 from polydevice_cpu.algorithms.by_machine.windows.tiles import Terms
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.plan import settling
@@ -150,7 +150,7 @@ def test_nothing_beside_is_read_or_written(side):
         others = Constants(None, placed["bias"], None, [(0.0, 0.0)])
         made_of = transposed.phases(placed["w"], step, pad, others, np.ascontiguousarray)
         made = Functions([Function.ADD], terms=Terms.ALL_CHANNELS, has_bias=True)
-        code = transposed.code_of_phases(made, made_of, source, (2, results, wide))
+        code = code_of_all(transposed.calls_of_phases(made, made_of, source, (2, results, wide)))
         x, y, other = placed["x"], placed["y"], placed["other"]
         assert code.bound([address_of(each) for each in (x, other, y)])() == 0
         wanted = np.zeros((2, wide + 2 * pad, results))

@@ -7,16 +7,22 @@ window, so that nothing is multiplied by the zeros that a transposed convolution
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from polydevice.dtype import Array
-from polydevice_cpu.algorithms.by_machine.code import Code
-from polydevice_cpu.algorithms.by_machine.windows.covers import Shape, Windows, cover_of
+from polydevice_cpu.algorithms.by_machine.windows.covers import (
+    FLOATS,
+    Numbers,
+    Shape,
+    Windows,
+    cover_of,
+)
 from polydevice_cpu.algorithms.by_machine.windows.sums import (
     Constants,
     Functions,
     Measures,
-    code_of_all,
+    TileCalls,
 )
 
 
@@ -40,7 +46,8 @@ def phases(
     """Return the phases of a transposed convolution.
 
     Args:
-        weights: [elements of a window, channels of the source, channels of the result].
+        weights: [elements of a window, channels of the source, channels of the result]; of bytes,
+            fours of these channels.
         step: between the windows of two positions of the source.
         pad: positions that are left out at the beginning of the result.
         others: what is read besides weights.
@@ -55,39 +62,43 @@ def phases(
         own = weights[tap::step][::-1]
         if not len(own):
             return None
-        constants = Constants(pack(own), others.bias, others.slopes, others.shares)
+        constants = replace(others, weights=pack(own))
         found.append(Phase(first, len(own) - 1 - shift, constants))
     return found
 
 
-def code_of_phases(
-    made: Functions, given: Sequence[Phase], source: Shape, result: Shape, threads: int = 1
-) -> Code | None:
-    """Return code that is to be told addresses of a source, of what is added, and of a result.
+def calls_of_phases(
+    made: Functions,
+    given: Sequence[Phase],
+    source: Shape,
+    result: Shape,
+    numbers: Numbers = FLOATS,
+) -> list[tuple[Functions, TileCalls, Constants]] | None:
+    """Return what computes each phase, for `code_of_all`.
 
     Args:
         made: functions of tiles.
         given: all phases.
         source: [N, C, W], whose channels lie next to each other.
         result: likewise.
-        threads: how many share the work.
+        numbers: what these take.
 
     Returns:
-        None where there cannot be any, or a window has nothing to read.
+        None where a window has nothing to read.
     """
     pictures, read, width = source
     _, channels, wide = result
-    written, step, found = 4 * channels, len(given), []
+    written, step, found = numbers.result * channels, len(given), []
     for first, pad, constants in given if wide >= step else given[:wide]:
         assert constants.weights is not None
         windows = Windows((len(constants.weights), 1), (1, 1), (0, 0), (pad, 0), is_depthwise=False)
         own = pictures, channels, -((first - wide) // step), 1
-        measures = Measures.of((pictures, read, width, 1), own, windows)
+        measures = Measures.of((pictures, read, width, 1), own, windows, numbers)
         before, behind = [*measures.before], [*measures.behind]
         before[2], behind[1] = wide * written, step * written
         measures = measures._replace(before=tuple(before), behind=tuple(behind))
-        calls = measures.told(cover_of(read, channels, windows))
+        calls = measures.told(cover_of(read, channels, windows, numbers))
         if calls is None:
             return None
         found.append((made, calls._replace(at=first * written), constants))
-    return code_of_all(found, threads)
+    return found

@@ -33,8 +33,8 @@ from polydevice_cpu.plan.filling.by_machine.chains import is_known, lies_as, num
 from polydevice_cpu.plan.filling.recipe import Packing, ValueForm
 from polydevice_cpu.plan.post_ops import link_of
 
-_CONVOLUTION, _PRODUCT = "convolution_forward", "matmul"
-_PLACES = {_CONVOLUTION: (3, 4, 5, 6, 11), _PRODUCT: (1, 2, 3, 4, 5)}
+_PRODUCT, _CONVOLUTIONS = "matmul", ("convolution_forward", "deconvolution_forward")
+_PLACES = dict.fromkeys(_CONVOLUTIONS, (3, 4, 5, 6, 11)) | {_PRODUCT: (1, 2, 3, 4, 5)}
 """Where source, weights, bias, result and attributes are among the arguments."""
 
 _HELD = {
@@ -160,7 +160,7 @@ def has_code_of_bytes(given: SymbolicPrimitive) -> bool:
 
 def is_depthwise(given: SymbolicPrimitive) -> bool:
     """Whether each channel has its own source."""
-    if given.name != _CONVOLUTION:
+    if given.name == _PRODUCT:
         return False
     source, weights, *_ = _sides(given)
     return len(weights.shape) == len(source.shape) + 1 and weights.shape[1:3] == (1, 1)
@@ -214,7 +214,7 @@ def _sides(given: SymbolicPrimitive) -> _Sides:
 def _results(given: SymbolicPrimitive) -> int:
     """Channels of the result."""
     weights = _sides(given).weights
-    return weights.shape[0] if given.name == _CONVOLUTION else weights.shape[-1]
+    return weights.shape[0] if given.name in _CONVOLUTIONS else weights.shape[-1]
 
 
 def _rest(given: SymbolicPrimitive) -> int | None:
@@ -297,7 +297,7 @@ def _link(
         is_own = post_op.data_type in (None, result.data_type)
         return (Function.SUM, 0.0, 0.0) if is_own and post_op.scale == 1 else None
     if isinstance(post_op, Prelu):
-        is_by_channel = post_op.mask == 2 and given.name == _CONVOLUTION
+        is_by_channel = post_op.mask == 2 and given.name in _CONVOLUTIONS
         return (Function.PRELU, 0.0, 0.0) if is_by_channel else None
     if not isinstance(post_op, Binary):
         return link_of(post_op)
@@ -345,7 +345,7 @@ def _is_same(one: Number, other: Number) -> bool:
 def _is_by_channel(given: SymbolicPrimitive, operand: Descriptor) -> bool:
     """Whether there is one number for each channel of the result."""
     sizes = [1] * len(operand.shape)
-    sizes[1 if given.name == _CONVOLUTION else -1] = _results(given)
+    sizes[1 if given.name in _CONVOLUTIONS else -1] = _results(given)
     return [*operand.shape] == sizes
 
 

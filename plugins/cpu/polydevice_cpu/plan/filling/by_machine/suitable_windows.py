@@ -96,9 +96,12 @@ def may_be_by_machine(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
 
 def _are_of_bytes(given: SymbolicPrimitive) -> bool:
     """Whether windows of bytes lie as code reads them."""
-    if given.name != CONVOLUTION or len(given.src.shape) > 4:
+    if given.name not in (CONVOLUTION, TRANSPOSED) or len(given.src.shape) > 4:
         return False
-    _, gaps, *_ = cast("Geometry", given.arguments[GEOMETRY])
+    steps, gaps, pads, _ = cast("Geometry", given.arguments[GEOMETRY])
+    if given.name == TRANSPOSED:
+        is_plain = gaps == (0,) and is_known(*steps, *pads) and not is_depthwise(given)
+        return is_plain and has_code_of_bytes(given)
     is_in_line = len(gaps) == 1 or (is_known(gaps[-1]) and gaps[-1] == 0)
     return (is_in_line or is_depthwise(given)) and has_code_of_bytes(given)
 

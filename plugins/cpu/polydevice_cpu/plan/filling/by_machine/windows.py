@@ -25,12 +25,13 @@ from polydevice_cpu.algorithms.by_machine.windows.sums import (
     TileCalls,
     arguments,
     code_of,
+    code_of_all,
     divided_by,
     of_rows,
     taken_us,
 )
 from polydevice_cpu.algorithms.by_machine.windows.tiles import Terms
-from polydevice_cpu.algorithms.by_machine.windows.transposed import Phase, code_of_phases, phases
+from polydevice_cpu.algorithms.by_machine.windows.transposed import Phase, calls_of_phases, phases
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Algorithm, Arg
 from polydevice_cpu.onednn.descriptor import (
@@ -251,6 +252,8 @@ class WindowsByMachine:
         most_us: float,
     ) -> Code | None:
         """What is told addresses of what is read and result; None where oneDNN computes it."""
+        if given.name == TRANSPOSED:
+            return _transposed_bytes(given, sides, form, most_us)
         *geometry, _ = sizes(given)[GEOMETRY]
         windows = _windows(form.window, geometry, is_depthwise=form.is_depthwise)
         told = self._told(place, sides, windows, sizes, numbers_of_bytes(given))
@@ -323,7 +326,22 @@ def _transposed(sides: tuple[Value, Value], form: _Form, threads: int) -> Code |
     if not all(map(_is_channels_last, sides)):
         return None
     source, result = (side.shape for side in sides)
-    return code_of_phases(form.functions, form.phases, source, result, threads)
+    calls = calls_of_phases(form.functions, form.phases, source, result)
+    return None if calls is None else code_of_all(calls, threads)
+
+
+def _transposed_bytes(
+    given: SymbolicPrimitive, sides: tuple[Value, Value], form: _Form, most_us: float
+) -> Code | None:
+    """The same of bytes; None where that takes too long, too."""
+    if not all(map(_is_channels_last, sides)):
+        return None
+    source, result = (side.shape for side in sides)
+    numbers = numbers_of_bytes(given)
+    calls = calls_of_phases(form.functions, form.phases, source, result, numbers)
+    if calls is None or not is_worth_it(given, sum(told.steps for _, told, _ in calls), most_us):
+        return None
+    return code_of_all(calls, given.threads)
 
 
 def _product(sides: tuple[Value, Value], form: _Form, threads: int) -> Code | None:
@@ -395,8 +413,13 @@ def _form_of_bytes(
         return None
     axes, layout = len(given.src.shape) - 2, given.arguments[WEIGHTS]
     assert isinstance(layout, Descriptor)
-    window, is_own = layout.shape[-axes:], is_depthwise(given)
-    return _Form(window, is_own, found.functions, found.constants(weights), True)
+    window, is_own, known = layout.shape[-axes:], is_depthwise(given), found.constants(weights)
+    if given.name == TRANSPOSED:
+        (step,), _, (pad,), _ = cast("Geometry", given.arguments[GEOMETRY])
+        elements = weights.reshape(*window, -1, weights.shape[-1])
+        made = phases(elements, step, pad, known, np.ascontiguousarray)
+        return None if made is None else _Form(window, False, found.functions, known, True, made)
+    return _Form(window, is_own, found.functions, known, True)
 
 
 def _dense(packing: Packing, array: Array) -> Array:
