@@ -17,6 +17,7 @@ from polydevice_cpu.onednn.constants import Algorithm
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.onednn.primitives import eltwise
+from polydevice_cpu.plan.compiled import CompiledNetwork
 from polydevice_cpu.plan.step import PrimitiveStep
 from polydevice_cpu.proof import proof
 from tests.cpu import models
@@ -71,6 +72,47 @@ def test_a_second_shape_asks_onednn_once_per_step_and_runs_as_fused(core, monkey
     # One more: what adds to the memory of its operand is asked for when lives are known.
     assert len(asked) <= len(made) + 1
     assert not list(unproved(executable.latest_plan()))
+
+
+def _normalised() -> bytes:
+    """Rows that are multiplied, added to rows of a cache and normalised, and what is left of it."""
+    nodes = [
+        ("MatMul", ["x", "w"], ["a"], {}),
+        ("Add", ["a", "bias"], ["b"], {}),
+        ("Concat", ["cache", "b"], ["c"], {"axis": 1}),
+        ("Reshape", ["c", "heads"], ["d"], {}),
+        ("Transpose", ["d"], ["e"], {"perm": [0, 2, 1, 3]}),
+        ("Transpose", ["d"], ["f"], {"perm": [0, 2, 3, 1]}),
+        ("MatMul", ["e", "f"], ["g"], {}),
+        ("Softmax", ["g"], ["h"], {"axis": -1}),
+        ("MatMul", ["h", "e"], ["i"], {}),
+        ("Add", ["i", "e"], ["j"], {}),
+        ("ReduceMean", ["j"], ["y"], {"axes": [2]}),
+        ("Transpose", ["j"], ["k"], {"perm": [0, 2, 1, 3]}),
+        ("Reshape", ["k", "whole"], ["z"], {}),
+    ]
+    weights = {"w": image(0, 8, 8) - np.float32(0.5), "bias": image(1, 8)}
+    weights |= {"heads": np.array([0, -1, 2, 4]), "whole": np.array([0, 0, 8])}
+    inputs = {"x": ["n", "k", 8], "cache": ["n", "past", 8]}
+    return models.build(nodes, inputs, ["y", "z", "c"], weights)
+
+
+def test_one_template_serves_one_item_and_many_rows_and_few(core, monkeypatch):
+    made = []
+    make = CompiledNetwork._make_template
+    monkeypatch.setattr(
+        CompiledNetwork, "_make_template", lambda *given: made.append(given) or make(*given)
+    )
+    model = _normalised()
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    request = executable.create_infer_request()
+    sizes = [(2, 20, 3), (4, 5, 30), (1, 17, 4), (3, 1, 1), (1, 1, 7), (5, 2, 2), (1, 40, 1)]
+    for turn in range(6):
+        for number, (n, k, past) in enumerate(sizes):
+            seed = 10 * turn + number
+            given = {"x": image(seed, n, k, 8), "cache": image(seed + 1, n, past, 8)}
+            check(request.infer(given), models.answer(model, given))
+    assert len(made) == 1
 
 
 def test_what_is_wrong_for_another_shape_is_not_used_there(core, monkeypatch):

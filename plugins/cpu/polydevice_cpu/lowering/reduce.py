@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +14,7 @@ from polydevice.ops import reduce
 from polydevice.ops.op import Op
 from polydevice.shape import normalize_axis
 from polydevice.symbolic_size import is_symbolic
+from polydevice.symbolic_trace import chosen
 from polydevice_cpu.algorithms.by_machine.code import Code, has_avx512
 from polydevice_cpu.algorithms.by_machine.reductions.kernel import How
 from polydevice_cpu.algorithms.by_machine.reductions.loops import KINDS, code_of
@@ -138,7 +140,8 @@ def _by_code(builder: PlanBuilder, node: Node, value: Value, axes: set[int]) -> 
         value = builder.dense(value)
     ordered, places = value.in_memory_order()
     along = {places.index(axis) for axis in axes}
-    if value.dtype not in KINDS or code_of(ordered.shape, along, value.dtype, how) is None:
+    code = partial(code_of, ordered.shape, along, value.dtype, how)
+    if value.dtype not in KINDS or chosen(code) is None:
         return None
     kept = tuple(1 if axis in along else size for axis, size in enumerate(ordered.shape))
     result = builder.new_dense(kept, value.dtype)

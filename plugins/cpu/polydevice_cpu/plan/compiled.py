@@ -110,7 +110,7 @@ class CompiledNetwork:
         self.plans_bytes = plans_limit(memory) // share
         self.plans = PlanCache[Plan](self.plans_bytes, LEAST_BYTES // share)
         shapes = [parameter.output.shape for parameter in network.parameters]
-        self.templates = Templates[Plan](shapes, patience=PATIENCE)
+        self.templates = Templates[Plan](shapes, patience=PATIENCE, is_one_alike=True)
         self._settling = Settling() if settling is None else settling
         are_open = not all(shape is not None and shape.is_static for shape in shapes)
         self._tails = Tails(self._part, are_shared=are_open, is_limited=memory.is_set)
