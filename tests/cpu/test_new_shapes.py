@@ -58,6 +58,13 @@ def _with_free_sizes(model: bytes) -> bytes:
     return read.SerializeToString()
 
 
+@pytest.fixture
+def planned_anew(monkeypatch):
+    """Two shapes are planned one by one, before there is a template."""
+    monkeypatch.setattr("polydevice_cpu.plan.compiled.PATIENCE", 2)
+
+
+@pytest.mark.usefixtures("planned_anew")
 def test_a_second_shape_asks_onednn_once_per_step_and_runs_as_fused(core, monkeypatch):
     model = _with_free_sizes(models.residual(16, "n", "s"))
     executable = load(core, model)
@@ -115,6 +122,7 @@ def test_one_template_serves_one_item_and_many_rows_and_few(core, monkeypatch):
     assert len(made) == 1
 
 
+@pytest.mark.usefixtures("planned_anew")
 def test_what_is_wrong_for_another_shape_is_not_used_there(core, monkeypatch):
     """The first shape is fused; the second one's code is refused; the third is asked again."""
     wrong = []
@@ -287,6 +295,7 @@ def test_primitives_are_shared_while_they_are_used_and_not_mixed_up():
     assert plus is not minus
 
 
+@pytest.mark.usefixtures("planned_anew")
 def test_explain_says_which_steps_are_for_a_shape(core):
     nodes = [
         ("Conv", ["x", "w"], ["c"], {}),

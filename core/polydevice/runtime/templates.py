@@ -175,7 +175,12 @@ class Templates(Generic[P]):
         )
 
     def learn(
-        self, shapes: Shapes, trace: Making[P], pause: Callable[[], None] | None = None
+        self,
+        shapes: Shapes,
+        trace: Making[P],
+        pause: Callable[[], None] | None = None,
+        *,
+        is_kept: bool = True,
     ) -> Template[P] | None:
         """Make a template of these shapes' class of sizes; None where that is not possible.
 
@@ -183,6 +188,7 @@ class Templates(Generic[P]):
             shapes: of the inputs.
             trace: makes a plan with formulas.
             pause: called again and again meanwhile.
+            is_kept: whether plans are filled in from it for who asks for one.
 
         Raises:
             InferCancelledError: the caller was told to give up; or InferTimeoutError, likewise.
@@ -190,11 +196,19 @@ class Templates(Generic[P]):
         if not self.may_learn(shapes):
             return None
         template = self._traced(shapes, trace, pause)
-        return template if template is not None and self._keep(template) else None
+        return template if template is None or not is_kept or self._keep(template) else None
 
     def may_learn(self, shapes: Shapes) -> bool:
         """Whether it is still worth while to make a template of these shapes' class of sizes."""
         return self._pays and self._sizes(shapes) is not None
+
+    def shapes(self, sizes: Sequence[int]) -> Shapes:
+        """Return the shapes of inputs with these sizes where the network leaves them open."""
+        given = iter(sizes)
+        return tuple(
+            tuple(dim if isinstance(dim, int) else next(given) for dim in own)
+            for own in self._shapes
+        )
 
     def drop(self, template: Template[P]) -> None:
         """Fill in nothing from a template any more."""

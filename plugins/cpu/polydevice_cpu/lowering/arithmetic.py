@@ -112,7 +112,8 @@ def _is_power_of_two(value: float) -> bool:
 
 def _is_whole(port: Port, target: Port) -> bool:
     """Whether an input has the result's shape; what is made of one that has not takes that, too."""
-    assert port.shape is not None and target.shape is not None
+    assert port.shape is not None
+    assert target.shape is not None
     return all_happen_to_be_equal(port.shape.static, target.shape.static)
 
 
