@@ -17,11 +17,12 @@ from polydevice_cpu.onednn.constants import Algorithm
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.onednn.primitives import eltwise
+from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.compiled import CompiledNetwork
 from polydevice_cpu.plan.step import PrimitiveStep
 from polydevice_cpu.proof import proof
 from tests.cpu import models
-from tests.cpu.loading import asked_from_now, image, load
+from tests.cpu.loading import asked_from_now, image, load, wait_for_settling
 from tests.cpu.proved import unproved
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
@@ -56,6 +57,25 @@ def _with_free_sizes(model: bytes) -> bytes:
     for axis, name in ((2, "height"), (3, "width")):
         read.graph.input[0].type.tensor_type.shape.dim[axis].dim_param = name
     return read.SerializeToString()
+
+
+def test_plans_that_ran_often_are_of_a_template_for_sizes_like_theirs(core):
+    """Rows of many matrices are multiplied together where there are fewer than 16 of each."""
+    nodes = [("MatMul", ["x", "w"], ["a"], {}), ("Relu", ["a"], ["y"], {})]
+    model = models.build(nodes, {"x": ["n", "k", 64]}, ["y"], {"w": image(0, 64, 300)})
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    request = executable.create_infer_request()
+    for n, k, together in ((2, 40, False), (3, 50, False), (8, 3, True), (5, 9, True)):
+        x = image(n, n, k, 64)
+        for _ in range(settling.RUNS + 1):
+            check(request.infer({"x": x}), models.answer(model, {"x": x}))
+            wait_for_settling()
+        (step,) = executable.latest_plan().steps
+        shapes = {value.shape for value in step.values}
+        assert ((n * k, 64) in shapes) == together
+    assert len(executable.compiled._templates_of_classes) == 1
+    executable.close()
+    assert not executable.compiled._templates_of_classes
 
 
 @pytest.fixture
@@ -119,7 +139,8 @@ def test_one_template_serves_one_item_and_many_rows_and_few(core, monkeypatch):
             seed = 10 * turn + number
             given = {"x": image(seed, n, k, 8), "cache": image(seed + 1, n, past, 8)}
             check(request.infer(given), models.answer(model, given))
-    assert len(made) == 1
+        if not turn:  # later, those that ran often are made for sizes like theirs
+            assert len(made) == 1
 
 
 @pytest.mark.usefixtures("planned_anew")
