@@ -110,6 +110,8 @@ class Shape(tuple[DimLike, ...]):
         return super().__new__(cls, [_checked(size) for size in sizes])
 
     def __eq__(self, other: object) -> bool:
+        if isinstance(other, (tuple, list)) and len(other) != len(self):
+            return False  # a tuple would compare sizes first, of which symbols take notes
         return tuple.__eq__(self, tuple(other) if isinstance(other, list) else other)
 
     def __ne__(self, other: object) -> bool:

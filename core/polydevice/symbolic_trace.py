@@ -273,6 +273,15 @@ def gains(condition: Callable[[], bool]) -> bool:
     return holds
 
 
+def chosen(choose: Callable[[], T]) -> T:
+    """Return what is chosen among ways that are all right, which guards nothing; see `choice`."""
+    trace = _TRACE.get()
+    if trace is None:
+        return choose()
+    with trace.choice():
+        return choose()
+
+
 def settled(text: str) -> str:
     """Return a text that decides something with the numbers of the sizes that it names."""
     trace = _TRACE.get()

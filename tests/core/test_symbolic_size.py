@@ -31,7 +31,7 @@ from polydevice.symbolic_size import (
     whole,
     written,
 )
-from polydevice.symbolic_trace import settled, tracing
+from polydevice.symbolic_trace import chosen, settled, tracing
 
 
 def convolution(height, width):
@@ -242,6 +242,18 @@ def test_choices_that_may_be_others_are_told():
         result, others = formulas([number])
         assert result == [number * 2]
         assert best(number * 2) == chosen or others[0] == first[0]
+
+
+def test_what_is_chosen_among_right_ways_guards_nothing():
+    with tracing() as trace:
+        size = trace.input(5)
+        assert chosen(lambda: size < 7)
+        assert chosen(lambda: max((size, "five"), (4, "four"))[1]) == "five"
+        formulas = trace.formulas([size + 1])
+    assert formulas([6]) == ([7], [])
+    assert formulas([9]) == ([10], [0])
+    assert formulas([3]) == ([4], [1])
+    assert chosen(lambda: 3) == 3  # where nothing is noted
 
 
 def test_what_a_function_answers_is_asked_again_for_other_sizes():

@@ -7,7 +7,7 @@ import pytest
 from polydevice.errors import InferCancelledError, InferTimeoutError, InternalError, NetworkError
 from polydevice.runtime.templates import FAILURES, IN_VAIN, MOST, Fit, Templates
 from polydevice.shape import Dim, Shape
-from polydevice.symbolic_size import UntraceableError
+from polydevice.symbolic_size import UntraceableError, number_of
 
 OPEN = [Shape([Dim(), 3])]
 
@@ -107,6 +107,33 @@ def test_templates_are_made_while_a_caller_waits_and_behind():
     templates.drop(learned)
     assert plans(templates, trace, (2, 1)) == [("made", 2), ("filled", 10)]
     assert traced == [1, 2]
+
+
+def test_sizes_of_1_are_planned_as_others_where_these_serve_them():
+    trace, traced = tracing_by(1)
+    likely = Templates([Shape([Dim(), Dim(max=1), 3])], is_one_alike=True)
+
+    def noted(symbolic, notes):
+        traced.append(tuple(map(number_of, symbolic[0])))
+        return trace([symbolic[0][1:]], notes)
+
+    for size, found in ((1, ("filled", 10)), (7, ("filled", 10))):
+        assert likely.plan(((size, 1, 3),), made_with_numbers, noted) == found
+    assert traced == [(2, 1, 3), 0]
+
+
+def test_sizes_of_1_that_mean_something_are_planned_as_they_are():
+    trace, traced = tracing_by(1000)
+    templates = Templates(OPEN, is_one_alike=True)
+    assert plans(templates, trace, (1, 1001, 1)) == [
+        ("filled", 10),
+        ("filled", 10010),
+        ("filled", 10),
+    ]
+    assert traced == [2, 1]
+    trace, traced = tracing_by(1000)
+    assert plans(templates, trace, (2, 1)) == [("filled", 20), ("filled", 10)]
+    assert traced == [2]
 
 
 def test_what_has_to_wait_is_tried_again():

@@ -17,10 +17,12 @@ from polydevice_cpu.onednn.constants import Algorithm
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.onednn.primitives import eltwise
+from polydevice_cpu.plan import settling
+from polydevice_cpu.plan.compiled import CompiledNetwork
 from polydevice_cpu.plan.step import PrimitiveStep
 from polydevice_cpu.proof import proof
 from tests.cpu import models
-from tests.cpu.loading import asked_from_now, image, load
+from tests.cpu.loading import asked_from_now, image, load, wait_for_settling
 from tests.cpu.proved import unproved
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
@@ -57,6 +59,32 @@ def _with_free_sizes(model: bytes) -> bytes:
     return read.SerializeToString()
 
 
+def test_plans_that_ran_often_are_of_a_template_for_sizes_like_theirs(core):
+    """Rows of many matrices are multiplied together where there are fewer than 16 of each."""
+    nodes = [("MatMul", ["x", "w"], ["a"], {}), ("Relu", ["a"], ["y"], {})]
+    model = models.build(nodes, {"x": ["n", "k", 64]}, ["y"], {"w": image(0, 64, 300)})
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    request = executable.create_infer_request()
+    for n, k, together in ((2, 40, False), (3, 50, False), (8, 3, True), (5, 9, True)):
+        x = image(n, n, k, 64)
+        for _ in range(settling.RUNS + 1):
+            check(request.infer({"x": x}), models.answer(model, {"x": x}))
+            wait_for_settling()
+        (step,) = executable.latest_plan().steps
+        shapes = {value.shape for value in step.values}
+        assert ((n * k, 64) in shapes) == together
+    assert len(executable.compiled._templates_of_classes) == 1
+    executable.close()
+    assert not executable.compiled._templates_of_classes
+
+
+@pytest.fixture
+def planned_anew(monkeypatch):
+    """Two shapes are planned one by one, before there is a template."""
+    monkeypatch.setattr("polydevice_cpu.plan.compiled.PATIENCE", 2)
+
+
+@pytest.mark.usefixtures("planned_anew")
 def test_a_second_shape_asks_onednn_once_per_step_and_runs_as_fused(core, monkeypatch):
     model = _with_free_sizes(models.residual(16, "n", "s"))
     executable = load(core, model)
@@ -73,6 +101,49 @@ def test_a_second_shape_asks_onednn_once_per_step_and_runs_as_fused(core, monkey
     assert not list(unproved(executable.latest_plan()))
 
 
+def _normalised() -> bytes:
+    """Rows that are multiplied, added to rows of a cache and normalised, and what is left of it."""
+    nodes = [
+        ("MatMul", ["x", "w"], ["a"], {}),
+        ("Add", ["a", "bias"], ["b"], {}),
+        ("Concat", ["cache", "b"], ["c"], {"axis": 1}),
+        ("Reshape", ["c", "heads"], ["d"], {}),
+        ("Transpose", ["d"], ["e"], {"perm": [0, 2, 1, 3]}),
+        ("Transpose", ["d"], ["f"], {"perm": [0, 2, 3, 1]}),
+        ("MatMul", ["e", "f"], ["g"], {}),
+        ("Softmax", ["g"], ["h"], {"axis": -1}),
+        ("MatMul", ["h", "e"], ["i"], {}),
+        ("Add", ["i", "e"], ["j"], {}),
+        ("ReduceMean", ["j"], ["y"], {"axes": [2]}),
+        ("Transpose", ["j"], ["k"], {"perm": [0, 2, 1, 3]}),
+        ("Reshape", ["k", "whole"], ["z"], {}),
+    ]
+    weights = {"w": image(0, 8, 8) - np.float32(0.5), "bias": image(1, 8)}
+    weights |= {"heads": np.array([0, -1, 2, 4]), "whole": np.array([0, 0, 8])}
+    inputs = {"x": ["n", "k", 8], "cache": ["n", "past", 8]}
+    return models.build(nodes, inputs, ["y", "z", "c"], weights)
+
+
+def test_one_template_serves_one_item_and_many_rows_and_few(core, monkeypatch):
+    made = []
+    make = CompiledNetwork._make_template
+    monkeypatch.setattr(
+        CompiledNetwork, "_make_template", lambda *given: made.append(given) or make(*given)
+    )
+    model = _normalised()
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    request = executable.create_infer_request()
+    sizes = [(2, 20, 3), (4, 5, 30), (1, 17, 4), (3, 1, 1), (1, 1, 7), (5, 2, 2), (1, 40, 1)]
+    for turn in range(6):
+        for number, (n, k, past) in enumerate(sizes):
+            seed = 10 * turn + number
+            given = {"x": image(seed, n, k, 8), "cache": image(seed + 1, n, past, 8)}
+            check(request.infer(given), models.answer(model, given))
+        if not turn:  # later, those that ran often are made for sizes like theirs
+            assert len(made) == 1
+
+
+@pytest.mark.usefixtures("planned_anew")
 def test_what_is_wrong_for_another_shape_is_not_used_there(core, monkeypatch):
     """The first shape is fused; the second one's code is refused; the third is asked again."""
     wrong = []
@@ -245,6 +316,7 @@ def test_primitives_are_shared_while_they_are_used_and_not_mixed_up():
     assert plus is not minus
 
 
+@pytest.mark.usefixtures("planned_anew")
 def test_explain_says_which_steps_are_for_a_shape(core):
     nodes = [
         ("Conv", ["x", "w"], ["c"], {}),

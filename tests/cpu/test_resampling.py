@@ -77,6 +77,56 @@ def test_short_axes_tell_how_long_ones_are_resized(mode):
     assert seen == len(interpolate._BY_STEPS) * len(NearestMode) * 3
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_tables_say_what_is_told_without_them(seed):
+    random = np.random.default_rng(seed)
+    rank = int(random.integers(3, 6))
+    sizes = tuple(map(int, random.choice([1, 2, 3, 5, 8, 17, 40, 100, 300], rank)))
+    axes = random.permutation(rank)[: random.integers(1, rank + 1)]
+    wanted = [int(random.choice([1, 3, sizes[axis], 2 * sizes[axis], 33, 120])) for axis in axes]
+    for is_exact, coordinates in itertools.product((False, True), CoordinateMode):
+        op = Interpolate(
+            mode=InterpolateMode.LINEAR_ONNX,
+            shape_calculation_mode=ShapeCalculation.SIZES,
+            coordinate_transformation_mode=coordinates,
+            exact=is_exact,
+        )
+        is_told, found = interpolate._told(op, sizes, [np.array(wanted), axes])
+        assert is_told or coordinates is not CoordinateMode.ALIGN_CORNERS
+        if is_told and coordinates is CoordinateMode.ALIGN_CORNERS:
+            assert found is None  # tables are right always
+        elif is_told:
+            assert found == resized(op, [np.array(wanted), axes], *sizes)
+            assert coordinates is CoordinateMode.HALF_PIXEL
+
+
+@pytest.mark.parametrize("coordinates", ["align_corners", "half_pixel", "pytorch_half_pixel"])
+def test_pictures_of_the_sizes_of_others(core, coordinates):
+    how = {"mode": "linear", "coordinate_transformation_mode": coordinates}
+    nodes = [
+        ("Conv", ["x", "k"], ["c"], {"pads": [1, 1, 1, 1]}),
+        ("Shape", ["z"], ["sizes"], {}),
+        ("Resize", ["c", "", "", "sizes"], ["r"], how),
+        ("Relu", ["r"], ["y"], {}),
+    ]
+    weights = {"k": np.random.default_rng(1).standard_normal((5, 3, 3, 3)).astype(np.float32)}
+    inputs = {"x": ["n", 3, "h", "w"], "z": ["n", 5, "i", "j"]}
+    model = models.build(nodes, inputs, ["y"], weights)
+    request = load(core, model).create_infer_request()
+    sizes = [
+        (7, 9, 14, 18),
+        (1, 8, 5, 1),
+        (6, 6, 6, 13),
+        (300, 4, 280, 9),
+        (2, 3, 9, 3),
+        (9, 1, 1, 4),
+    ]
+    for number, (*before, high, wide) in enumerate(sizes):
+        given = {"x": image(number, 2, 3, *before), "z": image(0, 2, 5, high, wide)}
+        (want,) = models.answer(model, given)
+        np.testing.assert_allclose(request.infer(given)["y"], want, rtol=1e-4, atol=2e-4)
+
+
 def resized(op, constants, *sizes):
     """Whether oneDNN's linear or its nearest is the same, if one is, and which axes change."""
     tables = interpolate._tables(op, sizes, constants)

@@ -31,7 +31,7 @@ def _without_machine_code_at_positions(monkeypatch):
     monkeypatch.setattr(plan_sizes, "pointwise_by_machine", lambda _: None)
 
 
-PLANNED_ANEW = 2
+PLANNED_ANEW = 1
 """Shapes before one has a plan with formulas."""
 
 
@@ -148,6 +148,15 @@ def test_strips_that_overlap_where_it_costs_little():
     assert pieces(7056) == ((0, 4096), (4096, 2048), (6032, 1024))
     assert pieces(7056, twice=8192) == ((0, 4096), (2960, 4096))
     assert pieces(50, twice=100) == ((0, 32), (18, 32))
+
+
+def test_strips_that_are_no_longer_than_others():
+    assert pieces(100, most=32) == ((0, 32), (32, 32), (64, 32), (84, 16))
+    assert pieces(100, most=128) == pieces(100)
+    for positions in range(16, 300):
+        found = pieces(positions, most=16)
+        assert len(found) == -(-positions // 16)
+        assert found[-1][0] + 16 == positions
 
 
 def test_strips_of_few_positions():
@@ -290,9 +299,25 @@ def test_calls_of_strips_are_made_once_for_a_request(core, monkeypatch):
     shapes = [(8, 9), (9, 8), (6, 12), (4, 18), (12, 6), (18, 4)]  # 72 positions each
     counts = [count(requests[0], *each) for each in ((k, *pair) for k, pair in enumerate(shapes))]
     assert counts[PLANNED_ANEW] > 0
-    assert counts[PLANNED_ANEW + 1 :] == [0, 0, 0]
+    assert counts[PLANNED_ANEW + 1 :] == [0, 0, 0, 0]
     assert count(requests[1], 7, 12, 6) > 0  # of its own
     assert count(requests[0], 8, 18, 4) == 0
+
+
+def test_many_positions_are_computed_by_strips_that_are_there(core, monkeypatch):
+    """Longer ones would have to be generated and proved; up to 16 of those that are there do."""
+    model = rows(16)
+    executable = load(core, model)
+    request = executable.create_infer_request()
+    asked, found = asked_from_now(monkeypatch), []
+    for number, length in enumerate((40, 50, 306, 82, 4000)):
+        x = image(number, 1, length, 16)
+        (wanted,) = models.answer(model, {"x": x})
+        del asked[:]
+        np.testing.assert_allclose(request.infer({"x": x})["y"], wanted, rtol=1e-4, atol=1e-5)
+        found.append("matmul_primitive_desc_create" in asked)
+    assert found == [True, True, False, False, True]
+    assert any(step.strips for step in primitives(executable))
 
 
 def test_strips_that_are_not_proved_are_not_used(core, monkeypatch):

@@ -93,7 +93,12 @@ class Templates(Generic[P]):
     """
 
     def __init__(
-        self, shapes: Sequence[Shape | None], *, patience: int = 0, at_once: int = MOST
+        self,
+        shapes: Sequence[Shape | None],
+        *,
+        patience: int = 0,
+        at_once: int = MOST,
+        is_one_alike: bool = False,
     ) -> None:
         """Begin with none.
 
@@ -104,10 +109,13 @@ class Templates(Generic[P]):
                 times as long.
             at_once: how many templates `plan` makes while its caller waits; more are made by
                 `learn`.
+            is_one_alike: whether what is planned for other sizes is right where they are 1, too:
+                templates that `plan` makes have 2 in the place of 1 first.
         """
         self._shapes = [shape for shape in shapes if shape is not None]
         self._patience = patience
         self._at_once = at_once
+        self._is_one_alike = is_one_alike
         self._may_trace = len(self._shapes) == len(shapes) and not all(
             shape.is_static for shape in self._shapes
         )
@@ -136,17 +144,43 @@ class Templates(Generic[P]):
         self._missed += 1
         is_hopeful = self._made < IN_VAIN + self.filled and self._pays
         if self._missed > self._patience and self._tried < self._at_once and is_hopeful:
-            template = self._traced(shapes, trace)
+            plan = self._of_new(shapes, sizes, trace)
+            if plan is not None:
+                return plan
+        return make(shapes)
+
+    def _of_new(self, shapes: Shapes, sizes: Sequence[int], trace: Making[P]) -> P | None:
+        """Return the plan of a new template, which is kept if there is one; None where not."""
+        likely = self._without_ones(shapes) if self._is_one_alike else shapes
+        for witness in (likely, shapes)[likely == shapes :]:
+            template = self._traced(witness, trace)
             fit = None if template is None else template.fit(sizes)
             plan = None if fit is None else fit.plan()
             if template is not None and plan is not None:
                 self._keep(template)
                 self._made += 1
                 return plan
-        return make(shapes)
+            self._is_one_alike = False  # sizes of 1 mean something
+        return None
+
+    def _without_ones(self, shapes: Shapes) -> Shapes:
+        """Return shapes with 2 in the place of 1, where it is open and may be 2."""
+        return tuple(
+            given
+            and tuple(
+                2 if size == 1 and not isinstance(dim, int) and dim.max != 1 else size
+                for dim, size in zip(own, given, strict=True)
+            )
+            for own, given in zip(self._shapes, shapes, strict=True)
+        )
 
     def learn(
-        self, shapes: Shapes, trace: Making[P], pause: Callable[[], None] | None = None
+        self,
+        shapes: Shapes,
+        trace: Making[P],
+        pause: Callable[[], None] | None = None,
+        *,
+        is_kept: bool = True,
     ) -> Template[P] | None:
         """Make a template of these shapes' class of sizes; None where that is not possible.
 
@@ -154,6 +188,7 @@ class Templates(Generic[P]):
             shapes: of the inputs.
             trace: makes a plan with formulas.
             pause: called again and again meanwhile.
+            is_kept: whether plans are filled in from it for who asks for one.
 
         Raises:
             InferCancelledError: the caller was told to give up; or InferTimeoutError, likewise.
@@ -161,11 +196,19 @@ class Templates(Generic[P]):
         if not self.may_learn(shapes):
             return None
         template = self._traced(shapes, trace, pause)
-        return template if template is not None and self._keep(template) else None
+        return template if template is None or not is_kept or self._keep(template) else None
 
     def may_learn(self, shapes: Shapes) -> bool:
         """Whether it is still worth while to make a template of these shapes' class of sizes."""
         return self._pays and self._sizes(shapes) is not None
+
+    def shapes(self, sizes: Sequence[int]) -> Shapes:
+        """Return the shapes of inputs with these sizes where the network leaves them open."""
+        given = iter(sizes)
+        return tuple(
+            tuple(dim if isinstance(dim, int) else next(given) for dim in own)
+            for own in self._shapes
+        )
 
     def drop(self, template: Template[P]) -> None:
         """Fill in nothing from a template any more."""

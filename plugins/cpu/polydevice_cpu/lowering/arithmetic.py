@@ -12,8 +12,9 @@ from polydevice.ops import arithmetic
 from polydevice.ops.activation import PRelu, slope_shape
 from polydevice.ops.op import Op
 from polydevice.ops.pointwise import AutoBroadcast, BinaryPointwise
-from polydevice.shape import Shape
+from polydevice.shape import Shape, all_happen_to_be_equal, happen_to_be_equal
 from polydevice.symbolic_size import is_symbolic
+from polydevice.symbolic_trace import chosen
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.lowering.activation import apply
 from polydevice_cpu.lowering.integers import operand_functions
@@ -109,6 +110,13 @@ def _is_power_of_two(value: float) -> bool:
     return value != 0 and np.frexp(value)[0] in (0.5, -0.5)
 
 
+def _is_whole(port: Port, target: Port) -> bool:
+    """Whether an input has the result's shape; what is made of one that has not takes that, too."""
+    assert port.shape is not None
+    assert target.shape is not None
+    return all_happen_to_be_equal(port.shape.static, target.shape.static)
+
+
 def _fused(builder: PlanBuilder, node: Node) -> bool:
     """Fuse into the primitive that computes one of the inputs."""
     a, b = node.inputs
@@ -121,7 +129,7 @@ def _fused(builder: PlanBuilder, node: Node) -> bool:
     for extend in (_extend_by_integers, _extend):
         for main, other in pairs:
             held = builder.pending(main)
-            if held is None or main.shape != target.shape or main is other:
+            if held is None or not _is_whole(main, target) or main is other:
                 continue
             if extend(builder, node, held, other, swapped=main is b):
                 builder.fused(node, main, held)
@@ -166,20 +174,21 @@ def _operand(
 ) -> Operand | None:
     """What a post-operation reads: in the result's layout when it is as large, else dense."""
     dst = held.dst
-    if constant is not None and constant.size <= dst.shape[1 % len(dst.shape)] * 64:
+    channels = dst.shape[1 % len(dst.shape)]
+    if constant is not None and chosen(lambda: bool(constant.size <= channels * 64)):
         array = np.ascontiguousarray(constant.reshape(shape))
         return Operand(Arg.SRC_1, array, Descriptor.dense(shape, DATA_TYPES[array.dtype]))
     value = reshaped(builder, builder.value(other), shape)
     if not value.in_reach:
         return None
-    if shape == dst.shape:
+    if all_happen_to_be_equal(shape, dst.shape):
         return Operand(Arg.SRC_1, value, dst)
     return Operand(Arg.SRC_1, value, Descriptor.dense(shape, DATA_TYPES[value.dtype]))
 
 
 def reshaped(builder: PlanBuilder, value: Value, shape: tuple[int, ...]) -> Value:
     """Return a value with sizes of 1 put in front."""
-    if value.shape == shape:
+    if all_happen_to_be_equal(value.shape, shape):
         return value
     if value.strides is None:
         value = builder.dense(value)
@@ -195,8 +204,8 @@ def _binary_primitive(builder: PlanBuilder, node: Node) -> bool:
     (target,) = node.outputs
     assert target.shape is not None
     shape = target.shape.static
-    if a.shape != target.shape:
-        if b.shape != target.shape or not isinstance(node.op, _COMMUTATIVE):
+    if not _is_whole(a, target):
+        if not _is_whole(b, target) or not isinstance(node.op, _COMMUTATIVE):
             return False
         a, b = b, a
     assert b.shape is not None
@@ -204,17 +213,18 @@ def _binary_primitive(builder: PlanBuilder, node: Node) -> bool:
     right = reshaped(builder, builder.value(b), (1,) * (len(shape) - len(b.shape)) + b.shape.static)
     if not left.in_reach or not right.in_reach:
         return False
-    if _has_few_channels_last(left) and right.shape != shape:
+    is_whole = all_happen_to_be_equal(right.shape, shape)
+    if _has_few_channels_last(left) and not is_whole:
         left = builder.dense(left)
     layout = left.descriptor
-    if right.shape == shape:
+    if is_whole:
         right = builder.in_layout(right, layout)
         second = layout  # not its own, which may differ from it in the strides of sizes of 1
     else:
         right = builder.dense(right)
         second = right.descriptor
     arguments: dict[int, Flow | Packed] = {Arg.SRC: Flow(left), Arg.SRC_1: Flow(right)}
-    strides = left.strides if len(shape) > 2 and right.shape[1] != 1 else None
+    strides = left.strides if len(shape) > 2 and not happen_to_be_equal(right.shape[1], 1) else None
     by_rows = strides is not None and strides[1] == 1 and second is not layout
     return _hold_binary(builder, node, arguments, layout, second, by_rows=by_rows)
 
@@ -326,7 +336,8 @@ def _by_numpy(builder: PlanBuilder, node: Node) -> bool:
     values = [builder.wide(builder.value(port)) for port in node.inputs]
     if not all(value.in_reach for value in values):
         return False
-    lead = next((v for v in values if v.shape == shape and not v.is_dense and v.has_no_gaps), None)
+    whole = [value for value in values if all_happen_to_be_equal(value.shape, shape)]
+    lead = next((value for value in whole if not value.is_dense and value.has_no_gaps), None)
     if lead is None or lead.strides is None:
         return False
     strides = lead.strides

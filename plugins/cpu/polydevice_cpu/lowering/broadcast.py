@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from polydevice.dtype import ElementType
 from polydevice.ops.broadcast import Broadcast, BroadcastMode, Tile
+from polydevice.shape import all_happen_to_be_equal
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn.descriptor import row_major
 from polydevice_cpu.plan.array_steps.small import copying
@@ -26,7 +27,9 @@ def lower_broadcast(builder: PlanBuilder, node: Node) -> bool:
         return False
     if source.element_type is ElementType.string:
         return False
-    if source.shape == target.shape:
+    if source.shape is not None and all_happen_to_be_equal(
+        source.shape.static, target.shape.static
+    ):
         builder.set(target, builder.value(source))
         return True
     result = builder.new_dense(target.shape.static, target.element_type.dtype)

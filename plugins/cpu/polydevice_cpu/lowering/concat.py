@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from polydevice.dtype import Array
 from polydevice.ops.concat import Concat
-from polydevice.symbolic_trace import gains
+from polydevice.symbolic_trace import chosen, gains
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg, DataType
@@ -31,7 +31,7 @@ def lower_concat(builder: PlanBuilder, node: Node) -> bool:
     axis = op.axis % len(values[0].shape)
     if not all(value.in_reach for value in values):
         return _copied(builder, node, axis)
-    strides = _preferred(values)
+    strides = chosen(lambda: _preferred(values))
     data_type = values[0].descriptor.data_type
     layouts = [ordered(value.shape, strides, data_type) for value in values]
     (target,) = node.outputs

@@ -17,6 +17,7 @@ from polydevice.ops.quantize_linear import DequantizeLinear
 from polydevice.ops.reshape import Reshape
 from polydevice.rewrites.integers.integer_product import IntegerProduct
 from polydevice.rewrites.integers.quantised import quantised
+from polydevice.shape import all_happen_to_be_equal
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, PostOp
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType, Query
@@ -111,7 +112,9 @@ def operand_functions(
     builder: PlanBuilder, held: Pending, other: Port, algorithm: Algorithm
 ) -> tuple[list[PostOp], dict[int, Operand]] | None:
     """Post-operations that apply a value held as integers of the result's shape; None: no way."""
-    if other.shape is None or other.shape.static != held.dst.shape or held.dst.strides is None:
+    if other.shape is None or held.dst.strides is None:
+        return None
+    if not all_happen_to_be_equal(other.shape.static, held.dst.shape):
         return None
     found = builder.integers(other)
     zero = found.zero if found is not None else _rounded_zero(builder, other)

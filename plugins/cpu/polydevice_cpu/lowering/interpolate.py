@@ -46,6 +46,9 @@ SHORT, LONG = 8, 1 << 20
 """Axes of 8 elements stand for all up to this length where `_repeats` says so: it takes 180 us
 for others to find out how each is resized."""
 
+ROUNDED = 256
+"""Up to this length, f32 rounds positions by less than a weight may differ from oneDNN's."""
+
 _BY_STEPS = (
     CoordinateMode.HALF_PIXEL,
     CoordinateMode.PYTORCH_HALF_PIXEL,
@@ -256,6 +259,9 @@ def _way(op: Op, before: tuple[int, ...], constants: list[Array]) -> tuple[bool,
             is_known = constant.dtype != object
             items = None if is_known else [next(rest) for _ in range(constant.size)]
             given.append(constant if is_known else np.array(items).reshape(constant.shape))
+        told, found = _told(op, sizes[: len(before)], given)
+        if told:
+            return found
         tables = _tables(op, sizes[: len(before)], given)
         linear = None if tables is None else _linear(tables, sizes[: len(before)])
         if tables is None or linear is None:
@@ -272,6 +278,34 @@ def _way(op: Op, before: tuple[int, ...], constants: list[Array]) -> tuple[bool,
     sizes = (*before, *formulas)
     trace = current_trace()
     return way_of_short(*sizes) if trace is None else trace.outcome(way_of_short, sizes)
+
+
+def _told(
+    op: Op, sizes: tuple[int, ...], constants: list[Array]
+) -> tuple[bool, tuple[bool, list[int]] | None]:
+    """Whether it is known without tables how axes are resized, and if so what `_way` answers."""
+    if not isinstance(op, (Interpolate, Interpolate4)):
+        return False, None
+    modern = op if isinstance(op, Interpolate) else op.modern()
+    coordinates = modern.coordinate_transformation_mode
+    if modern.mode is not InterpolateMode.LINEAR_ONNX or modern.padded(sizes) != list(sizes):
+        return False, None
+    if coordinates is CoordinateMode.ALIGN_CORNERS:
+        return True, None  # oneDNN does so for single elements alone
+    if (
+        coordinates is not CoordinateMode.HALF_PIXEL
+        or modern.shape_calculation_mode is not ShapeCalculation.SIZES
+    ):
+        return False, None
+    by_version = 1 if isinstance(op, Interpolate4) else 0  # scales stand before the axes
+    wanted = [int(size) for size in constants[0].reshape(-1)]
+    given = constants[1 + by_version :]
+    axes = [int(axis) % len(sizes) for axis in given[0].reshape(-1)] if given else range(len(sizes))
+    resized = dict(zip(axes, wanted, strict=True))
+    if not modern.exact and max(*sizes, *wanted) > ROUNDED:
+        return False, None
+    changed = [axis for axis, size in resized.items() if size != sizes[axis]]
+    return True, (bool(changed), changed)
 
 
 def _repeats(op: Op, constants: list[Array]) -> bool:

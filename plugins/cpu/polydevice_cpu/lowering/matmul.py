@@ -11,6 +11,7 @@ import numpy as np
 from polydevice.dtype import Array, ElementType
 from polydevice.ops.matmul import MatMul
 from polydevice.symbolic_size import is_symbolic
+from polydevice.symbolic_trace import chosen
 from polydevice_cpu.algorithms.by_machine.code import Code, has_avx512
 from polydevice_cpu.algorithms.by_machine.rows import wide_product
 from polydevice_cpu.algorithms.product import product
@@ -260,7 +261,7 @@ FEW_ROWS = 16
 
 def rows_together(weights: Array, shape: tuple[int, ...]) -> bool:
     """Whether several matrices of few rows, which make up the result, meet the same weights."""
-    few = math.prod(shape[:-2]) > 1 and shape[-2] < FEW_ROWS
+    few = chosen(lambda: math.prod(shape[:-2]) > 1 and bool(shape[-2] < FEW_ROWS))
     return few and math.prod(weights.shape[:-2]) == 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from polydevice.ops import reduce
 from polydevice.ops.op import Op
 from polydevice.shape import normalize_axis
 from polydevice.symbolic_size import is_symbolic
+from polydevice.symbolic_trace import current_trace
 from polydevice_cpu.algorithms.by_machine.code import Code, has_avx512
 from polydevice_cpu.algorithms.by_machine.reductions.kernel import How
 from polydevice_cpu.algorithms.by_machine.reductions.loops import KINDS, code_of
@@ -127,6 +129,13 @@ def _reduced(
     return result
 
 
+def _has_code(value: Value, axes: set[int], how: How) -> bool:
+    """Whether there is machine code; how it reads is found out for each size."""
+    trace = current_trace()
+    with contextlib.nullcontext() if trace is None else trace.silent():
+        return code_of(value.shape, axes, value.dtype, how) is not None
+
+
 def _by_code(builder: PlanBuilder, node: Node, value: Value, axes: set[int]) -> Value | None:
     """Reduce by machine code, in whichever order the axes lie; the result keeps the order."""
     how, op, threads = _HOW[type(node.op)], node.op, openmp.thread_count()
@@ -138,7 +147,7 @@ def _by_code(builder: PlanBuilder, node: Node, value: Value, axes: set[int]) -> 
         value = builder.dense(value)
     ordered, places = value.in_memory_order()
     along = {places.index(axis) for axis in axes}
-    if value.dtype not in KINDS or code_of(ordered.shape, along, value.dtype, how) is None:
+    if value.dtype not in KINDS or not _has_code(ordered, along, how):
         return None
     kept = tuple(1 if axis in along else size for axis, size in enumerate(ordered.shape))
     result = builder.new_dense(kept, value.dtype)

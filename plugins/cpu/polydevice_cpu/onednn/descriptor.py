@@ -11,7 +11,8 @@ from typing import Any, TypeGuard
 import ml_dtypes
 import numpy as np
 
-from polydevice.symbolic_size import is_symbolic, number_of
+from polydevice.shape import all_happen_to_be_equal, happen_to_be_equal
+from polydevice.symbolic_size import is_symbolic, largest, number_of
 from polydevice.symbolic_trace import current_trace
 from polydevice_cpu.onednn.constants import (
     FORMAT_KIND_BLOCKED,
@@ -358,8 +359,8 @@ class SymbolicDescriptor(Descriptor):
     def _taken(self, strides: tuple[int, ...]) -> int:
         """How many elements the strides reach over; without gaps by one formula in any order."""
         elements: int = math.prod(self.shape)
-        reach = max(n * step for n, step in zip(self.shape, strides, strict=True))
-        return elements if elements == reach else reach
+        reach: int = largest([n * step for n, step in zip(self.shape, strides, strict=True)])
+        return elements if happen_to_be_equal(elements, reach) else reach
 
     @property
     def layout(self) -> str:
@@ -376,7 +377,8 @@ class SymbolicDescriptor(Descriptor):
     def __eq__(self, other: object) -> bool:
         if self is other or not isinstance(other, Descriptor):
             return self is other
-        if self.data_type is not other.data_type or self.shape != other.shape:
+        is_alike = all_happen_to_be_equal(self.shape, other.shape)
+        if self.data_type is not other.data_type or not is_alike:
             return False
         if self.strides is None or other.strides is None:
             return self.known == number_descriptor(other)
@@ -450,7 +452,7 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     strides, step = [], 1
     for size in reversed(shape):
         strides.append(step)
-        if size > 1:
+        if size:
             step *= size
     return tuple(reversed(strides))
 
@@ -458,7 +460,9 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
 def same_steps(shape: Sequence[int], strides: Sequence[int], others: Sequence[int]) -> bool:
     """Whether two kinds of strides lead to the same places: those of sizes of 1 lead nowhere."""
     each = zip(shape, strides, others, strict=True)
-    return all(size == 1 or step == other for size, step, other in each)
+    return all(
+        happen_to_be_equal(step, other) or happen_to_be_equal(size, 1) for size, step, other in each
+    )
 
 
 def meaningful_strides(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
@@ -470,10 +474,10 @@ def meaningful_strides(shape: Sequence[int], strides: Sequence[int]) -> tuple[in
     result: list[int] = []
     inner = 1
     for size, stride in zip(reversed(shape), reversed(strides), strict=True):
-        result.append(inner if size == 1 else stride)
+        result.append(inner if happen_to_be_equal(size, 1) else stride)
         inner = result[-1] * size
     result.reverse()
-    if shape and shape[0] == 1:
+    if shape and happen_to_be_equal(shape[0], 1):
         reach = (size * stride for size, stride in zip(shape[1:], result[1:], strict=True))
         result[0] = max(result[0], *reach) if len(shape) > 1 else result[0]
     return tuple(result)

@@ -12,6 +12,7 @@ from polydevice.ops.convert import Convert
 from polydevice.ops.logical import LogicalNot
 from polydevice.ops.pointwise import AutoBroadcast, BinaryPointwise
 from polydevice.ops.select import Select
+from polydevice.shape import all_happen_to_be_equal
 from polydevice_cpu.onednn.descriptor import channels_last_strides, row_major
 from polydevice_cpu.plan.value import Value
 
@@ -36,6 +37,14 @@ class ChannelsLast(NamedTuple):
     strides: tuple[int, ...]
 
 
+def _lies(value: Value, shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether a value that is no block has these sizes and strides."""
+    assert value.strides is not None
+    return all_happen_to_be_equal(value.shape, shape) and all_happen_to_be_equal(
+        value.strides, strides
+    )
+
+
 def as_channels_last(node: Node, values: Sequence[Value]) -> ChannelsLast | None:
     """Return how a node computes on what all has its channels last; None where it does not.
 
@@ -58,7 +67,7 @@ def as_channels_last(node: Node, values: Sequence[Value]) -> ChannelsLast | None
             return None
         if value.elements == 1 and len(value.shape) <= len(shape):
             inputs.append(value)
-        elif value.shape == shape and value.strides == strides and not value.is_dense:
+        elif _lies(value, shape, strides) and not value.is_dense:
             inputs.append(value.view(moved, row_major(moved)))
             are_turned = True
         else:

@@ -32,7 +32,7 @@ from polydevice_cpu.plan.building.sizes import Sized, Sizes
 from polydevice_cpu.plan.building.weights import WeightStore
 from polydevice_cpu.plan.garbage import collected_later
 from polydevice_cpu.plan.plan import Plan, PlanParts
-from polydevice_cpu.plan.settling import Settling
+from polydevice_cpu.plan.settling import Pauses, Settling
 from polydevice_cpu.plan.step import PrimitiveStep, TailStep
 from polydevice_cpu.plan.tails.tail import Tails
 from polydevice_cpu.proof.ledger import keep_verdicts
@@ -43,8 +43,13 @@ if TYPE_CHECKING:
 BEGINNINGS = 16
 """Sizes with which a loop begins that a request remembers: with other ones, others may be bound."""
 
-PATIENCE = 2
+PATIENCE = 1
 """Plans that are made with numbers before one is made with formulas."""
+
+
+MOST_CLASSES = 4
+"""Templates for classes of sizes for which another one might have chosen otherwise: plans that have
+run often are of one that did not."""
 
 
 class BodyStore:
@@ -110,7 +115,8 @@ class CompiledNetwork:
         self.plans_bytes = plans_limit(memory) // share
         self.plans = PlanCache[Plan](self.plans_bytes, LEAST_BYTES // share)
         shapes = [parameter.output.shape for parameter in network.parameters]
-        self.templates = Templates[Plan](shapes, patience=PATIENCE)
+        self.templates = Templates[Plan](shapes, patience=PATIENCE, is_one_alike=True)
+        self._templates_of_classes: list[PlanTemplate] = []  # by the thread that settles alone
         self._settling = Settling() if settling is None else settling
         are_open = not all(shape is not None and shape.is_static for shape in shapes)
         self._tails = Tails(self._part, are_shared=are_open, is_limited=memory.is_set)
@@ -228,7 +234,25 @@ class CompiledNetwork:
         except Unlike:  # as in a plan of numbers
             with decisions.asked():
                 parts = self._settled(network, decisions)
-        return PlanTemplate(parts, trace, self.weights.in_layout)
+        return PlanTemplate(
+            *(parts, trace, self.weights.in_layout, self._settling.learn, self._decided)
+        )
+
+    def _decided(self, sizes: Sequence[int]) -> Plan | None:
+        """A plan of a template that was made for sizes like these, for their sizes alone."""
+        from polydevice_cpu.plan.filling.template import PlanTemplate  # see `_make_template`
+
+        for template in self._templates_of_classes:
+            if (plan := template.settled(sizes)) is not None:
+                return plan
+        if len(self._templates_of_classes) == MOST_CLASSES or self._network is None:
+            return None
+        given = self.templates.shapes(sizes), self._make_template, Pauses()
+        made = self.templates.learn(*given, is_kept=False)
+        if not isinstance(made, PlanTemplate):
+            return None
+        self._templates_of_classes.append(made)
+        return made.settled(sizes)
 
     def _settled(self, network: Sized, decisions: Decisions) -> PlanParts:
         parts = self._build(network, decisions)
@@ -277,6 +301,7 @@ class CompiledNetwork:
         self.plans.clear()
         self.sizes.clear()
         self.templates.clear()
+        self._templates_of_classes.clear()
         self.bodies.clear()
         self._tails.clear()
         self.weights.clear()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from polydevice.locks import Lock
 from polydevice.runtime.plan_cache import Shapes
@@ -18,6 +20,10 @@ RUNS = 3
 """Inferences with a plan in strips and blocks after which it gets primitives for its sizes: they
 take 3 to 10 % longer so, small layers up to 2.4 times as long, and to make the other plan takes
 60 to 80 % of one."""
+
+EVERY_SECONDS, PAUSE_SECONDS = 0.5e-3, 20e-6
+"""How often, and for how long, a thread that takes notes of sizes gives Python's lock away, which
+would go to who waits for it after 5 ms otherwise."""
 
 Replace = Callable[[Shapes, Plan, Plan], None]
 """Takes shapes, the plan for them, and the one that shall take its place."""
@@ -32,7 +38,7 @@ class Settling:
     def __init__(self) -> None:
         """Begin without anything to do."""
         self._lock = Lock()
-        self._jobs: deque[tuple[Shapes, Plan, Callable[[], Plan | None], Replace]] = deque()
+        self._jobs: deque[Callable[[], None]] = deque()
         self._thread: threading.Thread | None = None
         self._is_stopped = False
 
@@ -45,12 +51,20 @@ class Settling:
             whole, plan.whole = plan.whole, None
             if whole is None or self._is_stopped:
                 return
-            self._jobs.append((shapes, plan, whole, replace))
-            if self._thread is None:
-                self._thread = start_thread(self._work, "polydevice-cpu-settling")
-                if self._thread is None:  # the system has no more: strips stay
-                    self._jobs.clear()
-                    plan.is_final = True
+            self._jobs.append(partial(_settle, shapes, plan, whole, replace))
+            if not self._has_begun():  # strips stay
+                plan.is_final = True
+
+    def learn(self, work: Callable[[], None]) -> None:
+        """Do what helps the next shapes, before plans are settled; not where there is no thread.
+
+        Args:
+            work: raises nothing.
+        """
+        with self._lock:
+            if not self._is_stopped:
+                self._jobs.appendleft(work)
+                self._has_begun()
 
     def stop(self) -> None:
         """Begin nothing more, and wait for what has begun."""
@@ -61,19 +75,45 @@ class Settling:
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
+    def _has_begun(self) -> bool:
+        """Whether a thread does what there is to do; None can where the system has no more."""
+        if self._thread is None:
+            self._thread = start_thread(self._work, "polydevice-cpu-settling")
+            if self._thread is None:
+                self._jobs.clear()
+        return self._thread is not None
+
     def _work(self) -> None:
         while True:
             with self._lock:
                 if not self._jobs:
                     self._thread = None
                     return
-                shapes, plan, whole, replace = self._jobs.popleft()
-            try:
-                made = whole()
-                if made is not None:
-                    made.compile()
-                    replace(shapes, plan, made)
-                    continue  # requests ask again as long as theirs is not final, and get it
-            except Exception as error:  # noqa: BLE001 - strips stay, which are right
-                _log.info("the plan for inputs of shapes %s stays in strips: %s", shapes, error)
-            plan.is_final = True
+                job = self._jobs.popleft()
+            job()
+
+
+def _settle(shapes: Shapes, plan: Plan, whole: Callable[[], Plan | None], replace: Replace) -> None:
+    try:
+        made = whole()
+        if made is not None:
+            made.compile()
+            replace(shapes, plan, made)
+            return  # requests ask again as long as theirs is not final, and get it
+    except Exception as error:  # noqa: BLE001 - strips stay, which are right
+        _log.info("the plan for inputs of shapes %s stays in strips: %s", shapes, error)
+    plan.is_final = True
+
+
+class Pauses:
+    """To be called again and again by such a thread: lets inferences get on in between."""
+
+    def __init__(self) -> None:
+        """Begin to count."""
+        self._last = time.perf_counter()
+
+    def __call__(self) -> None:
+        """Give Python's lock away if it was held for long."""
+        if time.perf_counter() - self._last > EVERY_SECONDS:
+            time.sleep(PAUSE_SECONDS)
+            self._last = time.perf_counter()

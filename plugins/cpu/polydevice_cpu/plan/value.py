@@ -11,6 +11,8 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.locks import Lock
+from polydevice.shape import happen_to_be_equal
+from polydevice.symbolic_size import number_of
 from polydevice_cpu.onednn.constants import MAX_RANK
 from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor, meaningful_strides, row_major
 from polydevice_cpu.onednn.engine import MemoryObject, address_of
@@ -153,7 +155,7 @@ class Value:
     def is_dense(self) -> bool:
         """Whether the layout is row-major without gaps."""
         return self.strides is not None and all(
-            size == 1 or stride == want
+            happen_to_be_equal(stride, want) or happen_to_be_equal(size, 1)
             for size, stride, want in zip(
                 self.shape, self.strides, row_major(self.shape), strict=True
             )
@@ -165,7 +167,7 @@ class Value:
         if self.strides is None:
             return False
         steps = zip(self.shape, self.strides, strict=True)
-        return sum((n - 1) * s for n, s in steps) + 1 == self.elements
+        return happen_to_be_equal(sum((n - 1) * s for n, s in steps) + 1, self.elements)
 
     @property
     def elements(self) -> int:
@@ -295,8 +297,9 @@ def _overlaps(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     It counts a stride of 3 over 2 elements as 6 although the last one ends at 4.
     """
     reach = 1
-    for stride, size in sorted(zip(strides, shape, strict=True)):
-        if size > 1:
+    steps = sorted(zip(strides, shape, strict=True), key=lambda step: [*map(number_of, step)])
+    for stride, size in steps:  # any order in which none is too short tells the same
+        if not happen_to_be_equal(size, 1):
             if stride < reach:
                 return True
             reach = stride * size

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
+from polydevice.shape import all_happen_to_be_equal
 from polydevice_cpu.algorithms.precision import fits_f32
-from polydevice_cpu.onednn.attributes import Eltwise, PostOp
+from polydevice_cpu.onednn.attributes import Binary, Eltwise, PostOp
 from polydevice_cpu.onednn.constants import Algorithm
 
 POST_OPS_LIMIT = 32
@@ -15,6 +16,15 @@ _IN_ROWS = (Algorithm.RELU, Algorithm.ROUND)
 """Functions that need no numbers at hand. Others fetch theirs for every row anew where oneDNN
 multiplies [1, 64, 80, 80], channels last, by one number per channel: 0.12 ms become 0.49 with a
 quantisation behind it, which takes 0.12 by itself (EPYC, AVX-512)."""
+
+
+def described(post_op: PostOp, result: tuple[int, ...]) -> Hashable:
+    """What oneDNN's answer depends on, besides sizes; a post-operation on a result of such."""
+    if not isinstance(post_op, Binary):
+        return post_op
+    operand = post_op.operand
+    is_whole = all_happen_to_be_equal(operand.shape, result)
+    return post_op.algorithm, operand.data_type, is_whole
 
 
 def is_slow_in_rows(post_op: PostOp) -> bool:

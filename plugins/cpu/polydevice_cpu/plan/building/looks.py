@@ -17,8 +17,8 @@ from polydevice.ops.reshape import Reshape, Squeeze, Unsqueeze
 from polydevice.ops.slice import Index, Slice, StridedSlice, resolved, slice_index
 from polydevice.ops.split import Split, VariadicSplit
 from polydevice.ops.transpose import Transpose, permutation
-from polydevice.shape import normalize_axis
-from polydevice.symbolic_size import is_symbolic
+from polydevice.shape import happen_to_be_equal, normalize_axis
+from polydevice.symbolic_size import is_symbolic, number_of
 from polydevice.tensor import TensorDesc
 
 Look = tuple[tuple[int, ...], tuple[int, ...], int]
@@ -53,15 +53,17 @@ def reshaped_strides(
 
     Axes of runs that multiply to the same number are one run of memory, or there are none.
     """
-    axes = [(n, step) for n, step in zip(shape, strides, strict=True) if n != 1]
-    places = [number for number, n in enumerate(wanted) if n != 1]
+    axes = [
+        (n, step) for n, step in zip(shape, strides, strict=True) if not happen_to_be_equal(n, 1)
+    ]
+    places = [number for number, n in enumerate(wanted) if not happen_to_be_equal(n, 1)]
     found = [1] * len(wanted)
     old = new = 0
     while old < len(axes) and new < len(places):
         last_old, last_new = old + 1, new + 1
         have, want = axes[old][0], wanted[places[new]]
-        while have != want:
-            if have < want:
+        while number_of(have) != number_of(want):
+            if number_of(have) < number_of(want):
                 if last_old == len(axes):
                     return None
                 have = have * axes[last_old][0]
@@ -71,8 +73,10 @@ def reshaped_strides(
                     return None
                 want = want * wanted[places[last_new]]
                 last_new += 1
+        if not happen_to_be_equal(have, want):
+            return None
         for outer, inner in zip(axes[old:last_old], axes[old + 1 : last_old], strict=False):
-            if outer[1] != inner[0] * inner[1]:
+            if not happen_to_be_equal(outer[1], inner[0] * inner[1]):
                 return None
         step = axes[last_old - 1][1]
         for place in reversed(places[new:last_new]):

@@ -14,9 +14,9 @@ from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Binary, Eltwise, PostOp, Prelu
 from polydevice_cpu.onednn.attributes import Sum as SumPostOp
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType, Query
-from polydevice_cpu.onednn.descriptor import Descriptor
+from polydevice_cpu.onednn.descriptor import Descriptor, is_open
 from polydevice_cpu.onednn.primitive import Primitive
-from polydevice_cpu.plan.building.chain import POST_OPS_LIMIT, is_slow_in_rows, joined
+from polydevice_cpu.plan.building.chain import POST_OPS_LIMIT, described, is_slow_in_rows, joined
 from polydevice_cpu.plan.building.decisions import Decisions, Unlike
 from polydevice_cpu.plan.building.integers import Levels
 from polydevice_cpu.plan.building.sight import AS_IS, Sight
@@ -237,6 +237,8 @@ class Pending:
         key = (self._origin, self.node.name, node.name, *extension.key[3:])
         if key != extension.key or node.outputs[0].shape != dst.shape:
             return False  # what is given makes the result larger, say
+        if any(isinstance(op, Binary) and is_open(op.operand) for op in self._post_ops):
+            return False  # formulas that happen to give the sizes of before
         if tuple(self._post_ops) != extension.before or self._decisions.assumed(key) is not True:
             return False
         if bias is not None and not self._takes_bias(bias.array):
@@ -312,7 +314,7 @@ class Pending:
 
     def _key(self, node: Node, post_ops: Sequence[PostOp], *, bias: bool) -> tuple[Hashable, ...]:
         """What a decision is known by: everything that oneDNN's answer depends on but sizes."""
-        chain = tuple(self._described(post_op) for post_op in post_ops)
+        chain = tuple(described(post_op, self.dst.shape) for post_op in post_ops)
         return (self._origin, self.node.name, node.name, bias, chain)
 
     def _decided(
@@ -331,13 +333,6 @@ class Pending:
         else:
             self._decisions.note(key, primitive is not None)
         return primitive is not None, primitive
-
-    def _described(self, post_op: PostOp) -> Hashable:
-        """What oneDNN's answer depends on, besides sizes."""
-        if isinstance(post_op, Binary):
-            operand = post_op.operand
-            return post_op.algorithm, operand.data_type, operand.shape == self.dst.shape
-        return post_op
 
     def _plain(self) -> Primitive:
         """The primitive without post-operations.

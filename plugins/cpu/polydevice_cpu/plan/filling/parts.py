@@ -26,7 +26,7 @@ _TYPES = DataType.S8, DataType.U8
 
 @lru_cache(maxsize=4096)
 def pieces(
-    positions: int, least: int = LEAST, *, may_repeat: bool = True, twice: int = 0
+    positions: int, least: int = LEAST, *, may_repeat: bool = True, twice: int = 0, most: int = 0
 ) -> tuple[tuple[int, int], ...]:
     """Return (start, length) of the strips of so many positions; none where there are too few.
 
@@ -37,8 +37,10 @@ def pieces(
         least: of the shortest.
         may_repeat: whether they may overlap.
         twice: so many positions may be computed twice in any case.
+        most: of the longest, a power of two; 0 for as long as possible.
     """
     length = 1 << (positions.bit_length() - 1)
+    length = min(length, most) if most else length
     if length < least or (positions % least and not may_repeat):
         return ()
     found, start = [], 0

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple, TypeGuard
 from weakref import WeakValueDictionary
 
+from polydevice.locks import Lock
 from polydevice.symbolic_size import Number, is_symbolic, number_of
 from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, Sum
 from polydevice_cpu.onednn.constants import Arg
@@ -21,7 +21,7 @@ from polydevice_cpu.onednn.descriptor import (
     Descriptor,
     SymbolicDescriptor,
 )
-from polydevice_cpu.onednn.primitive import Argument, Primitive, SymbolicPrimitive, built
+from polydevice_cpu.onednn.primitive import Argument, Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.filling.apart import (
     are_in_row,
     dense,
@@ -29,16 +29,15 @@ from polydevice_cpu.plan.filling.apart import (
     strides_apart,
     unasked_strides_apart,
 )
+from polydevice_cpu.plan.filling.cut import GEOMETRY, Cut, Sizes
 from polydevice_cpu.plan.filling.parts import (
     BYTES,
     LEAST,
     is_exact,
     is_one_for_all,
-    is_right,
     pieces,
 )
 from polydevice_cpu.plan.step import Piece, Strips
-from polydevice_cpu.proof.claim import NotedClaim
 
 TWICE_ELEMENTS, TWICE_PRODUCTS = 8192, 100_000
 """So many elements, or products of f32, may be computed twice in any case: some 2.5 us, as long as
@@ -55,9 +54,13 @@ KEPT = 48
 """Pieces that are kept although no plan uses them, each some 80 kB: plans that have run often have
 primitives of their own, and the next new shape would find none of the pieces that they had."""
 
-Shape = tuple[int, ...]
+MANY = 16
+"""So many pieces that are there compute what fewer longer ones would: each takes some 1 us more, to
+generate and to prove a longer one 0.5 to 8 ms. Plans that run often have their own primitives."""
 
-_Sizes = Callable[[object], Any]
+WASTED = 4
+"""Less than one in so many positions is computed twice where that spares shorter strips, too."""
+
 _Key = tuple[int, "int | None", tuple[bool, ...]]
 """A form's place, the axis that is not of positions, and which layouts have all positions."""
 
@@ -80,7 +83,6 @@ class _Kind:
 
 
 _CONVOLUTION = "convolution_forward"
-_GEOMETRY = slice(7, 11)
 _SOFTMAX_AXIS = 5
 _KINDS = {
     _CONVOLUTION: _Kind({3: Arg.SRC, 6: Arg.DST}, 11, (1,), 4),
@@ -144,7 +146,7 @@ class StripCut(NamedTuple):
 
 
 class StripCutter:
-    """Makes primitives for strips of a template's steps; for one thread at a time.
+    """Makes primitives for strips of a template's steps.
 
     They are kept as long as plans use them, the latest for longer: of each primitive as many as
     there are powers of two up to the most positions.
@@ -163,6 +165,7 @@ class StripCutter:
         self._made: dict[_Key, WeakValueDictionary[int, Piece]] = {}
         self._refused: set[tuple[Any, ...]] = set()
         self._latest: deque[Piece] = deque(maxlen=KEPT)
+        self._lock = Lock()
 
     def form(self, given: SymbolicPrimitive, place: int) -> StripForm:
         """Return what there is to cut of a primitive that `treats_positions_alike`.
@@ -176,7 +179,7 @@ class StripCutter:
             known = self._forms[place] = StripForm(given)
         return known
 
-    def of(self, given: SymbolicPrimitive, place: int, sizes: _Sizes) -> Strips | None:
+    def of(self, given: SymbolicPrimitive, place: int, sizes: Sizes) -> Strips | None:
         """Return what computes a primitive for the sizes at hand; None where it is no strips.
 
         Args:
@@ -189,14 +192,14 @@ class StripCutter:
         cut = self.cut(given, place, sizes)
         return None if cut is None else self.strips(cut, sizes)
 
-    def cut(self, given: SymbolicPrimitive, place: int, sizes: _Sizes) -> StripCut | None:
+    def cut(self, given: SymbolicPrimitive, place: int, sizes: Sizes) -> StripCut | None:
         """Return how a primitive is cut; None where it is not. See `of`."""
         form = self._forms[place]
         if form.apart is not None:
             positions, apart = sizes(form)
             if positions > 1 and not apart:
                 return self._cut((place, form.axis, form.all_wide), sizes, positions)
-        if form.windows and sizes(given)[_GEOMETRY] != form.windows:
+        if form.windows and sizes(given)[GEOMETRY] != form.windows:
             return None
         for axis in form.axes:
             wide = form.wide(axis, sizes)
@@ -205,27 +208,49 @@ class StripCutter:
                 return self._cut((place, axis, wide), sizes, positions)
         return None
 
-    def _cut(self, key: _Key, sizes: _Sizes, positions: int) -> StripCut:
+    def _cut(self, key: _Key, sizes: Sizes, positions: int) -> StripCut:
         form, axis = self._forms[key[0]], key[1]
         twice = form.twice or TWICE_ELEMENTS // (1 if axis is None else sizes(form.result)[0][axis])
         return StripCut(key, positions, twice)
 
-    def strips(self, cut: StripCut, sizes: _Sizes | None = None) -> Strips | None:
+    def strips(self, cut: StripCut, sizes: Sizes | None = None) -> Strips | None:
         """Return strips for which the weights are packed alike; None where it is no strips.
 
         Args:
             cut: how a primitive is cut.
             sizes: see `of`; None where nothing is to be made that is not there.
         """
-        key, positions, twice = cut
+        key, positions, _ = cut
         may_repeat = not self._forms[key[0]].sums and key[0] not in self._in_place
         least = LEAST if may_repeat and positions >= LEAST else 1
         if positions < 2:
             return None
-        made = self._made.get(key)
-        if made is None:
-            made = self._made[key] = WeakValueDictionary()
-        while cuts := pieces(positions, least, may_repeat=may_repeat, twice=twice):
+        if key not in self._made:
+            self._made[key] = WeakValueDictionary()
+        for smallest, most in (least, 0), *self._shorter(cut, least, may_repeat=may_repeat):
+            found = self._cut_so(cut, None, smallest, most, may_repeat=may_repeat)
+            if found is not None:
+                return found
+        if sizes is None:
+            return None
+        return self._cut_so(cut, sizes, least, 0, may_repeat=may_repeat)
+
+    def _shorter(self, cut: StripCut, least: int, *, may_repeat: bool) -> Iterator[tuple[int, int]]:
+        """Smallest and longest lengths of strips that may do for longer ones, as they are there."""
+        with self._lock:
+            there = [length for length in self._made[cut.key] if least <= length <= cut.positions]
+        if there and cut.positions <= MANY * (longest := max(there)):
+            yield least, longest
+            smallest = min(there)
+            if may_repeat and smallest * WASTED <= cut.positions:
+                yield smallest, longest
+
+    def _cut_so(
+        self, cut: StripCut, sizes: Sizes | None, least: int, most: int, *, may_repeat: bool
+    ) -> Strips | None:
+        key, positions, twice = cut
+        made = self._made[key]
+        while cuts := pieces(positions, least, may_repeat=may_repeat, twice=twice, most=most):
             first = made.get(cuts[0][1]) or self._piece(key, made, sizes, cuts[0][1])
             if first is None or (
                 first.weights is not None
@@ -248,22 +273,23 @@ class StripCutter:
         self,
         key: _Key,
         known: WeakValueDictionary[int, Piece],
-        sizes: _Sizes | None,
+        sizes: Sizes | None,
         length: int,
     ) -> Piece | None:
         place = *key, length
         if place in self._refused or sizes is None:
             return None
-        made = _Cut(self._forms[key[0]], *key[1:], sizes).made(length, self._relied_on)
+        made = Cut(self._forms[key[0]], *key[1:], sizes).made(length, self._relied_on)
         if made is None:
             self._refused.add(place)
             return None
-        for other in list(known.values()):
-            if other.weights is not None and other.weights == made.weights:
-                made = replace(made, weights=other.weights)  # compared once
-                break
-        known[length] = made
-        self._latest.append(made)
+        with self._lock:
+            for other in list(known.values()):
+                if other.weights is not None and other.weights == made.weights:
+                    made = replace(made, weights=other.weights)  # compared once
+                    break
+            known[length] = made
+            self._latest.append(made)
         return made
 
 
@@ -339,7 +365,7 @@ class StripForm:
         return found
 
     def _apart(self) -> tuple[Number, Number] | None:
-        geometry = tuple(self.given.arguments[_GEOMETRY]) if self.windows else ()
+        geometry = tuple(self.given.arguments[GEOMETRY]) if self.windows else ()
         numbers = [size for each in geometry if isinstance(each, tuple) for size in each]
         if any(map(is_symbolic, numbers)) or geometry != self.windows:
             return None
@@ -373,7 +399,7 @@ class StripForm:
         self.all_wide = tuple(are_wide)
         return math.prod(positions), apart
 
-    def wide(self, axis: int | None, sizes: _Sizes) -> tuple[bool, ...] | None:
+    def wide(self, axis: int | None, sizes: Sizes) -> tuple[bool, ...] | None:
         """Whether layouts have all positions, each, or one number for all.
 
         Returns:
@@ -396,91 +422,3 @@ class StripForm:
                 return None
             found.append(are_many)
         return tuple(found)
-
-
-class _Cut:
-    """Makes pieces of a primitive.
-
-    Args:
-        form: what there is to cut.
-        axis: the one that is not of positions; None where every element is one.
-        wide: which of the form's layouts have all positions.
-        sizes: returns the numbers of a layout (shape and strides) or a claim.
-    """
-
-    def __init__(
-        self,
-        form: StripForm,
-        axis: int | None,
-        wide: tuple[bool, ...],
-        sizes: _Sizes,
-    ) -> None:
-        self.form = form
-        self._axis = axis
-        self._wide = wide
-        self._sizes = sizes
-
-    def _shapes(self, length: int, claim: NotedClaim) -> list[tuple[int, ...]]:
-        """Sizes of a claim's operands for so many positions, and those that its window names."""
-        *own, named = self._sizes(claim)
-        return [*(self.shape(shape, length) for shape in own), named]
-
-    def made(self, length: int, relied_on: Container[int]) -> Piece | None:
-        """The primitive for so many positions; None if that is other code, or is not proved."""
-        given = self.form.given
-        made = self.created(given, length)
-        if made is None or not is_right(
-            made,
-            given,
-            relied_on,
-            partial(self._shapes, length),
-            lambda layout: self.layout(layout, length),
-            lambda base: built(self.created(base, length)),
-        ):
-            return None
-        parts = {
-            index: self.layout(layout, length)
-            for (index, layout), has_all in zip(self.form.layouts.items(), self._wide, strict=True)
-            if has_all
-        }
-        sizes = tuple(layout.size_bytes // length for layout in parts.values())
-        weights = made.weights if self.form.has_weights else None
-        return Piece(made, length, parts, sizes, weights)
-
-    def shape(self, shape: Shape, length: int) -> Shape:
-        """Sizes of numbers with so many positions, where they have all."""
-        if math.prod(sizes_apart(shape, self._axis)) == 1:
-            return shape
-        made, last = [1] * len(shape), len(shape) - 1
-        if self._axis is not None:
-            made[self._axis] = shape[self._axis]
-            last -= self._axis == last
-        made[last] = length
-        return tuple(made)
-
-    def layout(self, layout: Descriptor, length: int) -> Descriptor:
-        """A layout with so many positions."""
-        if not isinstance(layout, SymbolicDescriptor):
-            return layout
-        shape = self.shape(self._sizes(layout)[0], length)
-        return Descriptor.strided(shape, strides_apart(shape, self._axis), layout.data_type)
-
-    def created(self, like: Primitive, length: int) -> Primitive | None:
-        """What oneDNN has for so many positions."""
-        if not isinstance(like, SymbolicPrimitive):
-            return like
-        arguments = [self._argument(each, length) for each in like.arguments]
-        if self.form.windows:
-            arguments[_GEOMETRY] = self.form.windows
-        made = Primitive.create(like.name, *arguments)
-        if made is not None:
-            made.note(
-                {place: self.layout(layout, length) for place, layout in like.layouts.items()},
-                {place: self.layout(layout, length) for place, layout in like.opaque.items()},
-            )
-        return made
-
-    def _argument(self, given: Argument, length: int) -> Argument:
-        if isinstance(given, Attributes):
-            return given.of_numbers(lambda layout: self.layout(layout, length))
-        return self.layout(given, length) if isinstance(given, Descriptor) else given

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from polydevice_cpu.plan.filling.filled import Filled, UnfitError
 from polydevice_cpu.plan.filling.plan_sizes import PlanSizes
 from polydevice_cpu.plan.filling.recipe import Packing, Recipe
 from polydevice_cpu.plan.plan import Plan, PlanParts
+from polydevice_cpu.plan.settling import Pauses
 from polydevice_cpu.plan.tables.making import table_template
 from polydevice_cpu.plan.tables.template import Broken, TableTemplate
 
@@ -25,8 +26,12 @@ MOST_TABLES = 4
 MOST_LATE = 4
 """Steps of a plan that a table has no numbers of for its sizes alone, above which one is made."""
 
-PATIENCE = 2
-"""Plans that are filled in step by step before one is tried."""
+
+Later = Callable[[Callable[[], None]], None]
+"""Has something done in the background."""
+
+Decided = Callable[[Sequence[int]], "Plan | None"]
+"""Returns a plan of sizes for which everything was chosen; None where there is none."""
 
 
 class PlanTemplate:
@@ -45,8 +50,23 @@ class PlanTemplate:
     what is kept from one to the next is written once, whole.
     """
 
-    def __init__(self, parts: PlanParts, trace: Trace, packing: Packing) -> None:
+    def __init__(
+        self,
+        parts: PlanParts,
+        trace: Trace,
+        packing: Packing,
+        later: Later,
+        decided: Decided,
+    ) -> None:
         """Take over what a plan consists of, and end its trace.
+
+        Args:
+            parts: of a plan with formulas.
+            trace: of their sizes.
+            packing: returns a constant in a layout.
+            later: has tables made but the first one.
+            decided: asked for plans that have run often, of sizes for which the template might have
+                chosen otherwise.
 
         Raises:
             UntraceableError: a step is for these sizes alone.
@@ -61,7 +81,9 @@ class PlanTemplate:
         found.wanted.clear()
         self._turn = Lock()
         self._tables: list[TableTemplate] = []
-        self._tried = self._filled_in = 0
+        self._later, self._is_learning = later, False
+        self._decided = decided
+        self._tried = 0
 
     def fit(self, sizes: Sequence[int]) -> Fit[Plan] | None:
         """Return what fills in the plan for these sizes; None where another one may be better."""
@@ -119,21 +141,41 @@ class PlanTemplate:
         return plan
 
     def _learn(self, sizes: Sequence[int]) -> None:
-        """Make a table for sizes like these, where such sizes come again."""
-        self._filled_in += 1
-        if self._filled_in < PATIENCE or self._tried == MOST_TABLES:
-            return
-        self._filled_in, self._tried = 0, self._tried + 1
+        """Make a table for sizes like these: the first at once, with the template."""
+        with self._turn:
+            if self._tried == MOST_TABLES or self._is_learning:
+                return
+            self._tried += 1
+            self._is_learning, is_first = True, self._tried == 1
+        if is_first:
+            self._make_table(sizes)
+        else:
+            self._later(partial(self._make_table, sizes, Pauses()))
+
+    def _make_table(self, sizes: Sequence[int], pause: Callable[[], None] | None = None) -> None:
         contents = self._found, self._recipe, self._packing
-        with self._turn, openmp.threads(openmp.thread_count()):  # what oneDNN is asked with changes
-            made = table_template(self._formulas, contents, self._parts, sizes)
+        likely = [max(size, 2) for size in sizes]  # where 1 is none of its own class
+        sizes = sizes if self._formulas(likely) is None else likely
+        with openmp.threads(openmp.thread_count()):  # what oneDNN is asked with changes
+            made = table_template(self._formulas, contents, self._parts, sizes, pause)
         if made is not None:
             self._tables = sorted([*self._tables, made], key=lambda table: table.late)
+        self._is_learning = False
 
     def _whole(self, sizes: Sequence[int]) -> Plan | None:
         """The plan without strips; plans keep sizes, as the numbers are many more."""
-        numbers = self._numbers(sizes)
-        return None if numbers is None else self._filled(numbers, may_be_in_strips=False)[0]
+        found = self._formulas(sizes)
+        if found is None:
+            return None
+        made = self._decided(sizes) if found[1] else None
+        return made or self._filled(found[0], may_be_in_strips=False)[0]
+
+    def settled(self, sizes: Sequence[int]) -> Plan | None:
+        """Return the plan for these sizes alone; None where something might be chosen otherwise."""
+        found = self._formulas(sizes)
+        if found is None or found[1]:
+            return None
+        return self._filled(found[0], may_be_in_strips=False)[0]
 
     def _filled(self, numbers: list[Any], *, may_be_in_strips: bool) -> tuple[Plan | None, bool]:
         """The plan, and whether something in it is in strips or blocks, or by NumPy."""

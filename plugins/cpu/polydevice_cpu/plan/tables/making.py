@@ -58,6 +58,7 @@ def table_template(
     contents: Contents,
     parts: PlanParts,
     sizes: Sequence[int],
+    pause: Callable[[], None] | None = None,
 ) -> TableTemplate | None:
     """Return the table of a template for the class of some sizes; None where it is not worth it.
 
@@ -66,11 +67,12 @@ def table_template(
         contents: what its plans consist of.
         parts: of the template.
         sizes: of a plan that was filled in.
+        pause: called again and again meanwhile.
     """
     if any(isinstance(step, TailStep) for step in parts.steps):
         return None
     try:
-        with tracing() as trace:
+        with tracing(pause) as trace:
             numbers = formulas.traced(trace, [trace.input(size) for size in sizes])
             if numbers is None:
                 return None
