@@ -125,6 +125,25 @@ def test_n_grams(core, monkeypatch, kind, mode, shortest, longest, skip, code):
         in_both(core, node, {"x": rng.choice(others, shape)})
 
 
+@pytest.mark.parametrize("columns", [(0, 1, 2, 3, 4), (3, 0, 4, 2, 1), (6, 0, 4, 2, 1)])
+@pytest.mark.parametrize("far", [0, 1 << 20])
+def test_columns_of_whole_tokens(columns, far):
+    """Weights are the n-grams', which may have any column."""
+    pool = (5, -3, 7 + far, 5, -3, 7 + far, 5)
+    weights = (0.5, 2.0, 3.0, 4.0, 5.0)
+    op = TfIdfVectorizer(pool, (0, 3), columns, 1, 2, 0, TfIdfMode.TFIDF, weights)
+    least = np.iinfo(np.int64).min
+    x = np.array([[5, -3, 5, 9], [7 + far, 5, -(1 << 62), 7 + far], [least, -4, 8, 1 << 62]])
+    counts = [[2, 1, 0, 1, 0], [1, 0, 2, 0, 1], [0] * 5]  # of 5, -3, 7, (5, -3) and (7, 5)
+    want = np.zeros((3, max(columns) + 1), np.float32)
+    want[:, list(columns)] = np.array(counts) * np.array(weights)
+    (got,) = run(op, [x])
+    np.testing.assert_array_equal(got, want)
+    if not far:
+        (got,) = run(op, [np.clip(x, -(1 << 31), (1 << 31) - 1).astype(np.int32)])
+        np.testing.assert_array_equal(got, want)
+
+
 def test_n_grams_share_columns_and_beginnings():
     """By hand: "a b" and "b" share column 1, and "a b a" begins with "a b"."""
     op = TfIdfVectorizer(
@@ -246,18 +265,21 @@ def test_texts_that_integers_become(core):
     in_both(core, node, {"x": x}, kinds={"y": TensorProto.STRING})
 
 
-@pytest.mark.parametrize("names", [["b", "a", "c", "zz"], [3, -1, 2, 0]])
+@pytest.mark.parametrize(
+    "names", [["b", "a", "c", "zz"], [3, -1, 2, 0], ["one"], [*range(299, -1, -1)]]
+)
 def test_maps_of_scores(core, names):
     """ONNX Runtime's, too, are in the order of the labels."""
     kind = "classlabels_strings" if isinstance(names[0], str) else "classlabels_int64s"
     node = helper.make_node("ZipMap", ["x"], ["y"], domain="ai.onnx.ml", **{kind: names})
-    x = np.random.default_rng(0).random((5, 4), np.float32)
+    x = np.random.default_rng(0).random((5, len(names)), np.float32)
     info = helper.make_tensor_value_info
     key = onnx.TensorProto.STRING if isinstance(names[0], str) else onnx.TensorProto.INT64
     element = helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, [])
     map_ = onnx.TypeProto(map_type=onnx.TypeProto.Map(key_type=key, value_type=element))
     result = onnx.ValueInfoProto(name="y", type=helper.make_sequence_type_proto(map_))
-    graph = helper.make_graph([node], "maps", [info("x", TensorProto.FLOAT, [None, 4])], [result])
+    given = info("x", TensorProto.FLOAT, [None, len(names)])
+    graph = helper.make_graph([node], "maps", [given], [result])
     imports = [helper.make_opsetid("", 20), helper.make_opsetid("ai.onnx.ml", 3)]
     model = helper.make_model(graph, opset_imports=imports, ir_version=10).SerializeToString()
     (want,) = onnxruntime.InferenceSession(model).run(None, {"x": x})

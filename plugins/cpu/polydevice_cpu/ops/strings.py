@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator
-from itertools import chain
+from itertools import chain, filterfalse
 from typing import Any
 
 import numpy as np
@@ -77,7 +77,7 @@ def _parts(items: list[str]) -> Iterator[list[str]]:
 @implements(StringConcat)
 def string_concat(_op: StringConcat, a: Array, b: Array) -> Array:
     """Join element by element."""
-    shape = np.broadcast_shapes(a.shape, b.shape)
+    shape = a.shape if a.shape == b.shape else np.broadcast(a, b).shape
     size = math.prod(shape)
     (left, left_texts), (right, right_texts) = _texts(a), _texts(b)
     characters = sum(
@@ -162,7 +162,7 @@ def string_normalizer(op: StringNormalizer, x: Array) -> Array:
         else:
             folded = changed if change is str.lower else list(map(str.lower, words))
         if folded is changed:
-            kept += [word for word in changed if word not in stop]
+            kept += filterfalse(stop.__contains__, changed)
         else:
             kept += [word for word, same in zip(changed, folded, strict=True) if same not in stop]
     kept = kept or [""]
@@ -170,28 +170,37 @@ def string_normalizer(op: StringNormalizer, x: Array) -> Array:
 
 
 @once
-def _grams(op: TfIdfVectorizer) -> tuple[Grams, Array, Array | None, bool]:
-    """Return n-grams, their columns and weights, and whether each has the column of its number."""
+def _grams(op: TfIdfVectorizer) -> tuple[Grams, Array | None, Callable[[Array], Array]]:
+    """Return n-grams and their weights, and what puts numbers of n-grams into their columns."""
     grams = Grams(op.grams(), op.shortest, op.longest, op.longest_skip + 1)
-    columns = np.array(op.columns, np.int64)
     weights = np.array(op.weights, np.float32) if op.weights else None
-    return grams, columns, weights, np.array_equal(columns, np.arange(len(columns)))
+    columns = np.array(op.columns, np.int64)
+    order = columns.argsort()
+    if not np.array_equal(columns.take(order), np.arange(len(columns))):
+        width = max(op.columns, default=-1) + 1
+        return grams, weights, functools.partial(_added, columns, width)
+    if np.array_equal(columns, np.arange(len(columns))):
+        return grams, weights, np.asarray
+    return grams, weights, lambda values: values.take(order, 1)
+
+
+def _added(columns: Array, width: int, values: Array) -> Array:
+    y = np.zeros((width, len(values)), np.float32)
+    np.add.at(y, columns, values.T)
+    return np.ascontiguousarray(y.T)
 
 
 @implements(TfIdfVectorizer)
 def tf_idf_vectorizer(op: TfIdfVectorizer, x: Array) -> Array:
     """Count the n-grams of each row, then weigh them."""
-    grams, columns, weights, is_in_order = _grams(op)
+    grams, weights, placed = _grams(op)
     counts = grams.counted(x.reshape(1, -1) if x.ndim == 1 else x)
     if op.mode is TfIdfMode.IDF:
         counts = np.minimum(counts, 1)
     values = counts.astype(np.float32)
     if weights is not None and op.mode is not TfIdfMode.TF:
         values *= weights
-    if not is_in_order:
-        y = np.zeros((max(op.columns, default=-1) + 1, len(values)), np.float32)
-        np.add.at(y, columns, values.T)
-        values = np.ascontiguousarray(y.T)
+    values = placed(values)
     return values.reshape(*x.shape[:-1], values.shape[1])
 
 
