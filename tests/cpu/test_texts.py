@@ -8,7 +8,13 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from polydevice.ops.strings import TfIdfMode, TfIdfVectorizer
+from polydevice.ops.strings import (
+    RegexFullMatch,
+    StringNormalizer,
+    StringSplit,
+    TfIdfMode,
+    TfIdfVectorizer,
+)
 from polydevice_cpu.algorithms.by_machine import texts as by_machine
 from polydevice_cpu.algorithms.texts import labels, ngrams
 from polydevice_cpu.algorithms.texts.labels import Labels
@@ -60,12 +66,23 @@ def test_joined(core, monkeypatch, a, b, at_once):
 @pytest.mark.parametrize("delimiter", [".", "", "..", "b"])
 @pytest.mark.parametrize("most", [None, 1, 2])
 @pytest.mark.parametrize("at_once", [1 << 14, 5])
-def test_split(core, monkeypatch, delimiter, most, at_once):
+@pytest.mark.parametrize("choice", [("", "a", "x.y", ".", "a..b.c", "𝄞"), ("x.b", "..", "a b")])
+def test_split(core, monkeypatch, delimiter, most, at_once, choice):
     monkeypatch.setattr(strings, "AT_ONCE", at_once)
-    x = words(np.random.default_rng(2), 3, 7)
+    x = words(np.random.default_rng(2), 3, 7, choice=choice)
     given = {} if most is None else {"maxsplit": most}
     node = helper.make_node("StringSplit", ["x"], ["y", "n"], delimiter=delimiter, **given)
     in_both(core, node, {"x": x}, ("y", "n"))
+
+
+@pytest.mark.parametrize(
+    "op", [StringSplit("."), StringSplit(), RegexFullMatch("1|a.b"), StringNormalizer()]
+)
+def test_elements_that_are_no_texts_become_some(op):
+    x = np.array([1, "a.b", np.str_("c"), None, 2.5, b"d.e"], object)
+    for array, right in zip(run(op, [x]), run(op, [np.array(list(map(str, x)), object)])):
+        np.testing.assert_array_equal(array, right)
+        assert not array.dtype.hasobject or {*map(type, array.reshape(-1))} == {str}
 
 
 @pytest.mark.parametrize("change", ["LOWER", "UPPER", "NONE"])

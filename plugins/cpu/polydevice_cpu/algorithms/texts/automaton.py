@@ -56,7 +56,7 @@ class Matcher:
             self._automaton = _Automaton(self._pattern)
 
     def matches(self, texts: list[str]) -> Array:
-        """Return [texts] bool: whether each as a whole matches."""
+        """Return [texts] bool: whether each as a whole matches; raises a TypeError for others."""
         check = current_bounds().check
         if len(texts) <= AT_ONCE:
             check()
@@ -75,6 +75,7 @@ class Matcher:
                     return self._automaton.matches(texts)
                 except _TooLargeError:
                     self._automaton = None
+        texts = list(map(str.__str__, texts))  # raises a TypeError, as `join` does above
         return np.array([self._pattern.fullmatch(text) for text in texts], np.bool_)
 
 
