@@ -13,6 +13,7 @@ from polydevice.ops.arithmetic import Add, Divide, FloorMod, Mod, Multiply, Subt
 from polydevice.ops.comparison import Equal, Greater, Less, NotEqual
 from polydevice.ops.concat import Concat
 from polydevice.ops.control_flow import If
+from polydevice.ops.convert import Convert
 from polydevice.ops.gather import Gather, GatherElements, GatherND
 from polydevice.ops.nms import NonMaxSuppression
 from polydevice.ops.reduce import ReduceSum
@@ -44,6 +45,8 @@ def making(rng, shape):
     binary = Add, Divide, Equal, FloorMod, Greater, Less, Mod, Multiply, NotEqual, Subtract
     yield from ((each(), [x, x]) for each in binary)
     yield from [(SoftMax(axis=0), [x]), (Concat(axis=0), [x]), (NonZero(), [x > 0])]
+    yield Convert(ElementType.f64), [x]
+    yield Convert(ElementType.string), [x.astype(np.int64)]
     yield TopK(axis=1, mode=TopKMode.MAX, sort=TopKSort.VALUE), [x, np.array(1)]
     yield from [(ShapeOf(), [x]), (Select(), [x > 0, x, x]), (Unique(), [x]), (Unique(), [words])]
     for axes in (first, np.int64([0, 1]), np.int64([])):
@@ -83,11 +86,18 @@ def test_texts_that_are_changed_afterwards(core, rng):
         node("Reshape", ["joined", "flat"], ["row"]),
         node("Gather", ["values", "inverse"], ["again"]),
         node("Identity", ["parts"], ["same"]),
+        node("Gather", ["joined", "inverse0"], ["taken"]),
+        node("Reshape", ["taken", "flat"], ["line"]),
+        node("Unsqueeze", ["line", "zero"], ["lines"]),
+        node("Cast", ["first"], ["unlike"], to=TensorProto.INT32),
+        node("Cast", ["many"], ["alike"], to=TensorProto.INT64),
     ]
-    texts = ["joined", "parts", "values", "row", "again", "same"]
-    numbers = ["counts", "first", "inverse", "many"]
+    texts = ["joined", "parts", "values", "row", "again", "same", "lines"]
+    numbers = ["counts", "first", "inverse", "many", "alike"]
     outputs = [helper.make_tensor_value_info(name, TensorProto.STRING, None) for name in texts]
     outputs += [helper.make_tensor_value_info(name, TensorProto.INT64, None) for name in numbers]
+    outputs.append(helper.make_tensor_value_info("unlike", TensorProto.INT32, None))
+    numbers.append("unlike")
     graph = helper.make_graph(
         nodes,
         "g",
@@ -96,6 +106,8 @@ def test_texts_that_are_changed_afterwards(core, rng):
         [
             numpy_helper.from_array(np.array([".png"], object), "end"),
             numpy_helper.from_array(np.int64([-1]), "flat"),
+            numpy_helper.from_array(np.int64([0]), "zero"),
+            numpy_helper.from_array(np.int64([[2, 0]]), "inverse0"),
         ],
     )
     imports = [helper.make_opsetid("", 20)]
@@ -108,6 +120,8 @@ def test_texts_that_are_changed_afterwards(core, rng):
         before, wanted = x.copy(), session.run(None, {"x": x})
         found = request.infer({"x": x})
         for name, right in zip(texts + numbers, wanted, strict=True):
+            if name == "lines":  # of which ONNX Runtime 1.32 loses texts
+                right = wanted[0][[2, 0]].reshape(1, -1)
             np.testing.assert_array_equal(found[name], right)
         for array, right in kept:
             np.testing.assert_array_equal(array, right)

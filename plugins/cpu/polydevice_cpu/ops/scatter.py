@@ -83,7 +83,8 @@ def scatter_elements_update(
 def _put_plainly(x: Array, index: Array, updates: Array) -> Array | None:
     """Return a copy of x with rows put where indices say; None where NumPy refuses an index.
 
-    NumPy looks at indices itself: 84 of 144 take 2 us, and 9 where that is done before.
+    NumPy looks at indices itself: 84 of 144 take 2 us, and 9 where that is done before; by machine
+    code whose call is kept 5.
     """
     y: Array = x.copy()
     try:
@@ -147,13 +148,13 @@ def scatter_nd_update(op: ScatterNDUpdate, x: Array, indices: Array, updates: Ar
     if _puts_nothing(x, indices, updates):
         same: Array = x.copy()
         return same  # which would be tried in all ways below: 10 us
-    made = with_rows(x, indices, updates, op.reduction)
-    if made is not None:
-        return made
     if count == 1 and op.reduction is Reduction.NONE and updates.size:
         copied = _put_plainly(x, indices[..., 0], updates)
         if copied is not None:
             return copied
+    made = with_rows(x, indices, updates, op.reduction)
+    if made is not None:
+        return made
     places = counted_places(indices, x.shape[:count]) if count > 1 else None
     if places is None:
         columns = [

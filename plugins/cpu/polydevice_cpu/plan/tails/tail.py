@@ -10,7 +10,8 @@ an array for what runs node by node, and computed once more in the networks of p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,11 +24,12 @@ from polydevice.ops.arithmetic import Add, Divide, FloorMod, Mod, Multiply, Subt
 from polydevice.ops.comparison import Comparison
 from polydevice.ops.concat import Concat
 from polydevice.ops.control_flow import If
+from polydevice.ops.convert import Convert
 from polydevice.ops.gather import Gather, GatherElements, GatherND
 from polydevice.ops.nms import NonMaxSuppression
 from polydevice.ops.op import Op
 from polydevice.ops.reduce import ReduceSum
-from polydevice.ops.reshape import ShapeOf
+from polydevice.ops.reshape import Reshape, ShapeOf, Squeeze, Unsqueeze
 from polydevice.ops.scatter import ScatterElementsUpdate, ScatterNDUpdate
 from polydevice.ops.search import NonZero, Unique
 from polydevice.ops.select import Select
@@ -59,7 +61,7 @@ Making = tuple[type[Op], ...]
 """Operations of which results are handed out as they are."""
 
 MAKING: Making = (
-    *(If, Add, Concat, Comparison, Divide, FloorMod, Gather, GatherElements, GatherND),
+    *(If, Add, Concat, Comparison, Convert, Divide, FloorMod, Gather, GatherElements, GatherND),
     *(LabelEncoder, Mod, Multiply, NonMaxSuppression, NonZero, ReduceSum, RegexFullMatch, Relu),
     *(ScatterElementsUpdate, ScatterNDUpdate, Select, ShapeOf, Sigmoid, SoftMax, StringConcat),
     *(StringNormalizer, StringSplit, Subtract, TfIdfVectorizer, TopK, Unique),
@@ -262,20 +264,50 @@ def _results(
     ]
     wanted = [port for _, port in results]
     own = _own(nodes, wanted, making)
-    new = frozenset(n for n, port in results if port in own and wanted.count(port) == 1)
+    new = frozenset(number for number, port in results if port in own)
     return [number for number, _ in results], new
 
 
 def _own(nodes: Sequence[Node], wanted: Sequence[Port], making: Making) -> set[Port]:
     """Which results are arrays of their own: made so, and no other result may look at them."""
-    made = (port for node in nodes if isinstance(node.op, making) for port in node.outputs)
-    own = set(wanted).intersection(made)
-    seen = {port: {port} for port in own}  # by what looks at them
-    for node in nodes:
-        read = [seen[port] for port in node.inputs if port in seen]
-        if read and not isinstance(node.op, making):
-            seen.update(dict.fromkeys(node.outputs, set[Port]().union(*read)))
-    return own.difference(*(seen[port] for port in wanted if port in seen and port not in own))
+    producers = {port: node for node in nodes for port in node.outputs}
+    found = [_seen(port, producers, making) for port in wanted]
+    counts = Counter(port for each in found for port in each)
+    return {
+        port
+        for port, each in zip(wanted, found, strict=True)
+        if None not in each and all(counts[made] == 1 for made in each)
+    }
+
+
+def _seen(port: Port, producers: Mapping[Port, Node], making: Making) -> set[Port | None]:
+    """Which arrays that operations made a value may be or look at; None for those of others."""
+    found: set[Port | None] = set()
+    left, known = [port], {port}
+    while left:
+        port = left.pop()
+        node = producers.get(port)
+        if node is None:
+            found.add(None)
+        elif isinstance(node.op, making) and not _is_same(node):
+            found.add(port)
+        else:
+            is_as_large = isinstance(node.op, _RESHAPING)
+            found.update([] if is_as_large else [None])
+            read = [each for each in node.inputs[: 1 if is_as_large else None] if each not in known]
+            left += read
+            known.update(read)
+    return found
+
+
+_RESHAPING = (Reshape, Squeeze, Unsqueeze)
+"""Operations whose results are their first inputs, in another shape."""
+
+
+def _is_same(node: Node) -> bool:
+    """Whether a conversion has nothing to convert: u1 is of the bytes of u8."""
+    types = {port.element_type.dtype for port in (*node.inputs, *node.outputs)}
+    return isinstance(node.op, Convert) and len(types) == 1
 
 
 def _once_for_each_request(tail: Tail, start: Start) -> Start:
