@@ -129,3 +129,35 @@ def test_counts_are_of_one_request(core, planned):
         for request in requests:
             assert_right(made, request, given(seed, 9, 4))
     assert not planned
+
+
+def test_what_lies_where_it_has_lain_is_read_there(core):
+    """What a branch reads is of the plan around it, of a loop, or the user's, by turns."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    info, node = helper.make_tensor_value_info, helper.make_node
+    branches = {}
+    for name, kind in (("then_branch", "Add"), ("else_branch", "Sub")):
+        inner = [node(kind, ["a", "x"], ["s"]), node("Softmax", ["s"], [name], axis=0)]
+        branches[name] = helper.make_graph(inner, name, [], [info(name, TensorProto.FLOAT, None)])
+    nodes = [
+        node("Mul", ["x", "two"], ["a"]),
+        node("If", ["flag"], ["b"], **branches),
+        node("Compress", ["b", "mask"], ["y"], axis=0),
+    ]
+    inputs = [info("x", TensorProto.FLOAT, ["n", 7]), info("flag", TensorProto.BOOL, [])]
+    inputs.append(info("mask", TensorProto.BOOL, ["n"]))
+    two = numpy_helper.from_array(F(2), "two")
+    outputs = [info(name, TensorProto.FLOAT, None) for name in ("b", "y")]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, [two])
+    imports = [helper.make_opsetid("", 17)]
+    made = helper.make_model(graph, opset_imports=imports, ir_version=8).SerializeToString()
+    request, rng = load(core, made).create_infer_request(), np.random.default_rng(1)
+    for turn in range(24):
+        rows = (4, 4, 4, 9, 4, 30, 30, 30)[turn % 8]
+        feed = {
+            "x": rng.standard_normal((rows, 7)).astype(F),
+            "flag": np.array(turn % 5 < 3),
+            "mask": rng.random(rows) < 0.5,
+        }
+        assert_right(made, request, feed)

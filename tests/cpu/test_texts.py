@@ -8,7 +8,13 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from polydevice.ops.strings import TfIdfMode, TfIdfVectorizer
+from polydevice.ops.strings import (
+    RegexFullMatch,
+    StringNormalizer,
+    StringSplit,
+    TfIdfMode,
+    TfIdfVectorizer,
+)
 from polydevice_cpu.algorithms.by_machine import texts as by_machine
 from polydevice_cpu.algorithms.texts import labels, ngrams
 from polydevice_cpu.algorithms.texts.labels import Labels
@@ -60,12 +66,23 @@ def test_joined(core, monkeypatch, a, b, at_once):
 @pytest.mark.parametrize("delimiter", [".", "", "..", "b"])
 @pytest.mark.parametrize("most", [None, 1, 2])
 @pytest.mark.parametrize("at_once", [1 << 14, 5])
-def test_split(core, monkeypatch, delimiter, most, at_once):
+@pytest.mark.parametrize("choice", [("", "a", "x.y", ".", "a..b.c", "𝄞"), ("x.b", "..", "a b")])
+def test_split(core, monkeypatch, delimiter, most, at_once, choice):
     monkeypatch.setattr(strings, "AT_ONCE", at_once)
-    x = words(np.random.default_rng(2), 3, 7)
+    x = words(np.random.default_rng(2), 3, 7, choice=choice)
     given = {} if most is None else {"maxsplit": most}
     node = helper.make_node("StringSplit", ["x"], ["y", "n"], delimiter=delimiter, **given)
     in_both(core, node, {"x": x}, ("y", "n"))
+
+
+@pytest.mark.parametrize(
+    "op", [StringSplit("."), StringSplit(), RegexFullMatch("1|a.b"), StringNormalizer()]
+)
+def test_elements_that_are_no_texts_become_some(op):
+    x = np.array([1, "a.b", np.str_("c"), None, 2.5, b"d.e"], object)
+    for array, right in zip(run(op, [x]), run(op, [np.array(list(map(str, x)), object)])):
+        np.testing.assert_array_equal(array, right)
+        assert not array.dtype.hasobject or {*map(type, array.reshape(-1))} == {str}
 
 
 @pytest.mark.parametrize("change", ["LOWER", "UPPER", "NONE"])
@@ -123,6 +140,25 @@ def test_n_grams(core, monkeypatch, kind, mode, shortest, longest, skip, code):
     )
     for shape in ((5, 23), (1, 1), (40,), (2, 3)):
         in_both(core, node, {"x": rng.choice(others, shape)})
+
+
+@pytest.mark.parametrize("columns", [(0, 1, 2, 3, 4), (3, 0, 4, 2, 1), (6, 0, 4, 2, 1)])
+@pytest.mark.parametrize("far", [0, 1 << 20])
+def test_columns_of_whole_tokens(columns, far):
+    """Weights are the n-grams', which may have any column."""
+    pool = (5, -3, 7 + far, 5, -3, 7 + far, 5)
+    weights = (0.5, 2.0, 3.0, 4.0, 5.0)
+    op = TfIdfVectorizer(pool, (0, 3), columns, 1, 2, 0, TfIdfMode.TFIDF, weights)
+    least = np.iinfo(np.int64).min
+    x = np.array([[5, -3, 5, 9], [7 + far, 5, -(1 << 62), 7 + far], [least, -4, 8, 1 << 62]])
+    counts = [[2, 1, 0, 1, 0], [1, 0, 2, 0, 1], [0] * 5]  # of 5, -3, 7, (5, -3) and (7, 5)
+    want = np.zeros((3, max(columns) + 1), np.float32)
+    want[:, list(columns)] = np.array(counts) * np.array(weights)
+    (got,) = run(op, [x])
+    np.testing.assert_array_equal(got, want)
+    if not far:
+        (got,) = run(op, [np.clip(x, -(1 << 31), (1 << 31) - 1).astype(np.int32)])
+        np.testing.assert_array_equal(got, want)
 
 
 def test_n_grams_share_columns_and_beginnings():
@@ -246,18 +282,21 @@ def test_texts_that_integers_become(core):
     in_both(core, node, {"x": x}, kinds={"y": TensorProto.STRING})
 
 
-@pytest.mark.parametrize("names", [["b", "a", "c", "zz"], [3, -1, 2, 0]])
+@pytest.mark.parametrize(
+    "names", [["b", "a", "c", "zz"], [3, -1, 2, 0], ["one"], [*range(299, -1, -1)]]
+)
 def test_maps_of_scores(core, names):
     """ONNX Runtime's, too, are in the order of the labels."""
     kind = "classlabels_strings" if isinstance(names[0], str) else "classlabels_int64s"
     node = helper.make_node("ZipMap", ["x"], ["y"], domain="ai.onnx.ml", **{kind: names})
-    x = np.random.default_rng(0).random((5, 4), np.float32)
+    x = np.random.default_rng(0).random((5, len(names)), np.float32)
     info = helper.make_tensor_value_info
     key = onnx.TensorProto.STRING if isinstance(names[0], str) else onnx.TensorProto.INT64
     element = helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, [])
     map_ = onnx.TypeProto(map_type=onnx.TypeProto.Map(key_type=key, value_type=element))
     result = onnx.ValueInfoProto(name="y", type=helper.make_sequence_type_proto(map_))
-    graph = helper.make_graph([node], "maps", [info("x", TensorProto.FLOAT, [None, 4])], [result])
+    given = info("x", TensorProto.FLOAT, [None, len(names)])
+    graph = helper.make_graph([node], "maps", [given], [result])
     imports = [helper.make_opsetid("", 20), helper.make_opsetid("ai.onnx.ml", 3)]
     model = helper.make_model(graph, opset_imports=imports, ir_version=10).SerializeToString()
     (want,) = onnxruntime.InferenceSession(model).run(None, {"x": x})

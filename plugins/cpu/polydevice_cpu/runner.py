@@ -23,6 +23,7 @@ from polydevice_cpu.onednn import openmp
 from polydevice_cpu.plan.binding.bound import BoundPlan
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.places import OwnPlaces, is_small
+from polydevice_cpu.plan.binding.silence import begin_silence, end_silence
 from polydevice_cpu.plan.compiled import shapes_of
 from polydevice_cpu.report import layer_counts
 from polydevice_cpu.variable import variables
@@ -57,6 +58,8 @@ class CpuRunner(Runner):
         self._regions: list[RoiBlob] = []
         self._batch = executable.batch_limit  # items of the next inferences; 0 for all there are
         self._variables = variables(executable.variables, self._context)
+        ports = executable.ports
+        self._outputs = [(key, ports[key]) for key in executable.output_keys]
         self._followers: tuple[Follower, ...] = ()
         self._is_timed = executable.perf_count
 
@@ -129,8 +132,11 @@ class CpuRunner(Runner):
         for index, place in bound.input_places.items():
             place[...] = self._sources[index]
         if bound.computes_arrays:
-            with np.errstate(all="ignore"):  # infinities and NaN are values like others
+            silence = begin_silence()
+            try:
                 self._compute(bound)
+            finally:
+                end_silence(silence)
         else:
             self._compute(bound)
         if bound.tail_outputs:
@@ -144,16 +150,15 @@ class CpuRunner(Runner):
         Nothing is bound to memory of such outputs but what a user sets, so that most of them need
         not be: 0.7 instead of 2 µs each.
         """
-        keys, ports = self.executable.output_keys, self.executable.ports
+        new, given, blobs = bound.plan.new_results, self.given, self.blobs
         for index, array in bound.tail_outputs.items():
-            name = keys[index]
-            is_new = index in bound.plan.new_results
-            if name in self.given or isinstance(self.blobs.get(name), RoiBlob):
-                self.publish(name, array, is_new=is_new)
+            name, port = self._outputs[index]
+            if name in given or isinstance(blobs.get(name), RoiBlob):
+                self.publish(name, array, is_new=index in new)
                 continue
-            if not is_new or not array.flags.c_contiguous or array.dtype.hasobject:
+            if index not in new or not array.flags.c_contiguous:
                 array = array.copy(order="C")
-            self.blobs[name] = ports[name].blob(array)
+            blobs[name] = port.blob(array)
 
     def _compute(self, bound: BoundPlan) -> None:
         if self._is_timed:

@@ -83,8 +83,8 @@ def _all_parsed(texts: list[str], kind: ElementType) -> Array | None:
     is_whole = kind.is_integer and kind is not ElementType.u1
     try:
         if is_whole:
-            return np.array(list(map(int, texts)), np.int64)
-        return np.array(list(map(float, texts)), np.float64)
+            return np.fromiter(map(int, texts), np.int64, len(texts))
+        return np.fromiter(map(float, texts), np.float64, len(texts))
     except (ValueError, OverflowError):
         return None
 

@@ -187,14 +187,14 @@ def _sorted(x: Array) -> tuple[Array, Array]:
 def _unique_texts(x: Array) -> tuple[Array, Array, Array, Array]:
     """What `np.unique` returns of texts [n]: only those that differ are sorted."""
     items = x.tolist()
-    first = dict(zip(reversed(items), range(len(items) - 1, -1, -1), strict=True))
-    ordered = sorted(first)
+    ordered = sorted(dict.fromkeys(items))
     number = dict(zip(ordered, range(len(ordered)), strict=True))
     values = np.empty(len(ordered), object)
     values[:] = ordered
     inverse = np.fromiter(map(number.__getitem__, items), np.int64, len(items))
-    places = np.fromiter(map(first.__getitem__, ordered), np.int64, len(ordered))
-    return values, places, inverse, np.bincount(inverse)
+    first = np.empty(len(ordered), np.int64)
+    first[inverse[::-1]] = np.arange(len(items) - 1, -1, -1)  # of several, the last one stays
+    return values, first, inverse, np.bincount(inverse)
 
 
 @implements(Bucketize)

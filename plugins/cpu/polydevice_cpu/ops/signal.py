@@ -62,8 +62,11 @@ def spectrum_of(x: Array) -> Array:
 
 
 def pairs_of(y: Array, dtype: np.dtype[Any]) -> Array:
-    """Write real and imaginary part to a new last axis."""
-    return np.stack([y.real, y.imag], axis=-1).astype(dtype)
+    """Write real and imaginary part to a new last axis; as they lie, where types are alike."""
+    if not y.ndim:
+        return np.stack([y.real, y.imag], axis=-1).astype(dtype)
+    parts = np.ascontiguousarray(y).view(y.real.dtype)
+    return parts.reshape(*y.shape, 2).astype(dtype, copy=False)
 
 
 def _axes(
@@ -86,6 +89,8 @@ def _axes(
 def dft(op: DFT, x: Array, axes: Array, signal_size: Array | None = None) -> Array:
     """NumPy cuts and fills up as the operation asks."""
     places, sizes = _axes(op, x, axes, signal_size)
+    if len(places) == 1:  # as `fftn` would in 10 us more
+        return pairs_of(np.fft.fft(spectrum_of(x), sizes[0], places[0]), x.dtype)
     return pairs_of(np.fft.fftn(spectrum_of(x), sizes, places), x.dtype)
 
 
@@ -93,6 +98,8 @@ def dft(op: DFT, x: Array, axes: Array, signal_size: Array | None = None) -> Arr
 def idft(op: IDFT, x: Array, axes: Array, signal_size: Array | None = None) -> Array:
     """NumPy divides by the number of elements, too."""
     places, sizes = _axes(op, x, axes, signal_size)
+    if len(places) == 1:
+        return pairs_of(np.fft.ifft(spectrum_of(x), sizes[0], places[0]), x.dtype)
     return pairs_of(np.fft.ifftn(spectrum_of(x), sizes, places), x.dtype)
 
 

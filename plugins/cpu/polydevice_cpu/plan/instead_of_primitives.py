@@ -105,16 +105,24 @@ def _kinds(source: Value, operands: Sequence[Value], result: Value) -> elementwi
 def _joining(step: PrimitiveStep, may_be: elementwise.MayBe) -> CodeStep | None:
     """What joins a few parts; None where there is no code for it."""
     inputs = [value for index, value in sorted(step.arguments.items()) if index != Arg.DST]
-    result = step.arguments[Arg.DST]
-    forms = _words([*inputs, result])
-    if forms is None:
+    code = joining([*inputs, step.arguments[Arg.DST]], may_be)
+    return None if code is None else _code_step(step, code, inputs)
+
+
+def joining(values: Sequence[Value], may_be: elementwise.MayBe) -> Code | None:
+    """Return code that joins a few parts, of which the last of the values is the result.
+
+    None where there is none.
+    """
+    forms = _words(values)
+    if forms is None or len(forms) > MOST_PARTS + 1:
         return None
     sizes = [sizes for sizes, _ in forms]
     axis = next((n for n, each in enumerate(zip(*sizes, strict=True)) if len({*each}) > 1), None)
-    if axis is None or len(inputs) > MOST_PARTS:
+    if axis is None:
         return None
     told = elementwise.joined(axis, forms, may_be)
-    return None if told is None else _code_step(step, Code.of(told), inputs)
+    return None if told is None else Code.of(told)
 
 
 def _product(step: PrimitiveStep, _may_be: elementwise.MayBe) -> CodeStep | None:

@@ -56,8 +56,12 @@ class Matcher:
             self._automaton = _Automaton(self._pattern)
 
     def matches(self, texts: list[str]) -> Array:
-        """Return [texts] bool: whether each as a whole matches."""
-        found, check = np.empty(len(texts), np.bool_), current_bounds().check
+        """Return [texts] bool: whether each as a whole matches; raises a TypeError for others."""
+        check = current_bounds().check
+        if len(texts) <= AT_ONCE:
+            check()
+            return self._matches(texts)
+        found = np.empty(len(texts), np.bool_)
         for first in range(0, len(texts), AT_ONCE):
             check()
             some = texts[first : first + AT_ONCE]
@@ -71,6 +75,7 @@ class Matcher:
                     return self._automaton.matches(texts)
                 except _TooLargeError:
                     self._automaton = None
+        texts = list(map(str.__str__, texts))  # raises a TypeError, as `join` does above
         return np.array([self._pattern.fullmatch(text) for text in texts], np.bool_)
 
 
@@ -127,7 +132,7 @@ class _Automaton:
         classes = "".join(texts).translate(self._classes).encode("ascii")
         lengths = np.fromiter(map(len, texts), np.int64, len(texts))
         found = np.empty(len(texts), np.bool_)
-        if not self._by_machine or not len(texts) or lengths.sum() != len(classes):
+        if not self._by_machine or not len(texts) or np.add.reduce(lengths) != len(classes):
             self._walk(texts, found)
             return found
         given = np.frombuffer(classes or b"\0", np.uint8)

@@ -16,6 +16,9 @@ from polydevice_cpu.onednn.engine import address_of
 AT_ONCE = 1 << 24
 """About how many tokens are looked at in one call, which nothing can interrupt."""
 
+MOST_SPREAD = 1 << 16
+"""How far apart whole tokens may be whose numbers are looked up by what they are."""
+
 MOST_PROBES = 64
 """Places where a branch is looked for."""
 
@@ -64,6 +67,10 @@ class Grams:
         known = sorted(self._numbers) if are_whole else []
         self._known = np.array(known, np.int64)
         self._known_numbers = np.array([self._numbers[token] for token in known], np.int32)
+        self._spread = np.empty(0, np.int32)
+        if known and known[-1] - known[0] < MOST_SPREAD:
+            self._spread = np.zeros(known[-1] - known[0] + 2, np.int32)
+            self._spread[self._known - self._known[0]] = self._known_numbers
 
     def counted(self, x: Array) -> Array:
         """Return [rows, n-grams] i32: how often each is in rows of tokens [rows, tokens]."""
@@ -77,21 +84,34 @@ class Grams:
             most = 1
         if self._table is None or not by_machine.is_there():
             self._count(ids, counts, most)
-            return counts
-        some_rows = max(AT_ONCE // (tokens * most), 1)
-        some_distances = max(AT_ONCE // tokens, 1)
-        for first in bounded(range(0, rows, some_rows)):
-            part = slice(first, first + some_rows)
-            places = address_of(ids[part]), address_of(counts[part]), *self._places
-            for start in bounded(range(1, most + 1, some_distances)):
-                distances = range(start, min(start + some_distances, most + 1))
-                sizes = len(ids[part]), tokens, distances, self._longest, self.count
-                by_machine.count_grams(places, len(self._table) - 1, *sizes)
+        elif rows * tokens * most <= AT_ONCE:
+            current_bounds().check()
+            self._count_by_machine(ids, counts, range(1, most + 1))
+        else:
+            some_rows = max(AT_ONCE // (tokens * most), 1)
+            some_distances = max(AT_ONCE // tokens, 1)
+            for first in bounded(range(0, rows, some_rows)):
+                part = slice(first, first + some_rows)
+                for start in bounded(range(1, most + 1, some_distances)):
+                    distances = range(start, min(start + some_distances, most + 1))
+                    self._count_by_machine(ids[part], counts[part], distances)
         return counts
+
+    def _count_by_machine(self, ids: Array, counts: Array, distances: range) -> None:
+        """Count in rows of numbers, which follow each other."""
+        assert self._table is not None
+        places = address_of(ids), address_of(counts), *self._places
+        sizes = *ids.shape, distances, self._longest, self.count
+        by_machine.count_grams(places, len(self._table) - 1, *sizes)
 
     def _ids(self, x: Array) -> Array:
         """Return the numbers of tokens, i32."""
         if x.dtype.kind == "i" and len(self._known):
+            if len(self._spread):
+                # Differences may be too large for 64 bits, and are then as small as negative ones.
+                behind = (x.astype(np.int64, copy=False) - self._known[0]).view(np.uint64)
+                last = np.uint64(len(self._spread) - 1)
+                return np.asarray(self._spread.take(np.minimum(behind, last).view(np.int64)))
             place = self._known.searchsorted(x)
             place = np.minimum(place, len(self._known) - 1)
             return np.where(self._known[place] == x, self._known_numbers[place], np.int32(0))

@@ -31,11 +31,20 @@ class Check:
 
     Attributes:
         sized: numbers of the inputs that are no constants, whose sizes may differ.
-        found: sizes of these that it takes, and whether nothing is to be asked about such arrays
-            any more.
+        taken: sizes of these that it takes, if nothing is to be asked about such arrays any more.
     """
 
-    __slots__ = ("_classes", "_growth", "_has_sizes", "_node", "_op", "_tried", "found", "sized")
+    __slots__ = (
+        "_classes",
+        "_found",
+        "_growth",
+        "_has_sizes",
+        "_node",
+        "_op",
+        "_tried",
+        "sized",
+        "taken",
+    )
 
     def __init__(self, node: Node) -> None:
         """Begin with nothing found."""
@@ -44,7 +53,8 @@ class Check:
         self._growth = Growth(node.op)
         self._has_sizes = all(port.desc.kind == "tensor" for port in node.inputs)
         self.sized = [k for k, port in enumerate(node.inputs) if port.desc.constant is None]
-        self.found: dict[_Sizes, bool] = {}
+        self.taken: set[_Sizes] = set()
+        self._found: set[_Sizes] = set()
         self._classes: dict[tuple[int, ...], list[Formulas]] = {}
         self._tried = 0
 
@@ -56,17 +66,19 @@ class Check:
             DeviceMemoryError: the result is more than the network may use.
         """
         key = tuple([inputs[number].shape for number in self.sized])
-        small = self.found.get(key)
-        if small is None:
+        if key not in self._found:
             sizes = tuple([array.shape for array in inputs])
             if self._has_sizes and not self._is_taken(sizes):  # sequences have none
                 self._infer(sizes, [None] * len(sizes))
-                if self.found:
+                if self._found:
                     self._learn(sizes)
-            if len(self.found) >= KEPT:
-                self.found.clear()
-            small = self.found[key] = is_small(self._op, inputs)
-        if not small:
+            if len(self._found) >= KEPT:
+                self._found.clear()
+                self.taken.clear()
+            self._found.add(key)
+            if is_small(self._op, inputs):
+                self.taken.add(key)
+        if key not in self.taken:
             self._growth.admit(inputs)
 
     def values(self, inputs: Sequence[Array]) -> None:

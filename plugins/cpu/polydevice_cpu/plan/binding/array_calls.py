@@ -71,15 +71,19 @@ def tail_of(
     step: TailStep, compute: Compute, inputs: Sequence[Array], found: dict[int, Array]
 ) -> Call:
     """Return what computes results of sizes that only the data tells, and puts them where asked."""
-    return partial(_find, step.results, compute, inputs, found)
+    results = [(index, index in step.new) for index in step.results]
+    return partial(_find, results, compute, inputs, found)
 
 
 def _find(
-    results: Sequence[int], compute: Compute, inputs: Sequence[Array], found: dict[int, Array]
+    results: Sequence[tuple[int, bool]],
+    compute: Compute,
+    inputs: Sequence[Array],
+    found: dict[int, Array],
 ) -> None:
-    for index, result in zip(results, outputs_of(compute(*inputs)), strict=True):
+    for (index, is_new), result in zip(results, outputs_of(compute(*inputs)), strict=True):
         # What is passed on as it is lies in the arena, where later steps write; no objects do.
-        if result.base is not None and not result.dtype.hasobject:
+        if not is_new and result.base is not None and not result.dtype.hasobject:
             for array in inputs:
                 if np.may_share_memory(result, array):
                     result = result.copy(order="C")

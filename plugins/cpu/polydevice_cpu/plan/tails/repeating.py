@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 from polydevice.dtype import Array
 from polydevice.node import Node
 from polydevice.ops.gather import GatherElements, GatherND
+from polydevice.ops.op import Op
 from polydevice.ops.scatter import ScatterElementsUpdate, ScatterNDUpdate
+from polydevice.ops.softmax import LogSoftmax, SoftMax
 from polydevice_cpu.plan.step import Compute, TailStep
 
 if TYPE_CHECKING:
@@ -22,8 +24,11 @@ FEWEST = 6
 """Nodes that are worth it: one by one they take 2 to 3 µs each, a plan 6 and next to nothing for
 each."""
 
-_SLOW = (GatherElements, GatherND, ScatterElementsUpdate, ScatterNDUpdate)
-"""Operations that take NumPy twice as long as others, and count as two."""
+_SLOW: dict[type[Op], int] = {
+    **dict.fromkeys((GatherElements, GatherND, ScatterElementsUpdate, ScatterNDUpdate), 2),
+    **dict.fromkeys((LogSoftmax, SoftMax), 4),
+}
+"""Operations that take NumPy as long as so many others, and count as many."""
 
 OFTEN = 4
 """How often sizes come before they have a plan, which takes as long as some hundred nodes."""
@@ -34,7 +39,7 @@ KEPT = 256
 
 def may_repeat(nodes: Sequence[Node]) -> bool:
     """Whether a part may be planned, and it is worth it."""
-    count = sum(2 if isinstance(node.op, _SLOW) else 1 for node in nodes)
+    count = sum(_SLOW.get(type(node.op), 1) for node in nodes)
     return count >= FEWEST and not any(
         node.op.has_bodies
         or node.op.is_stateful

@@ -10,36 +10,47 @@ an array for what runs node by node, and computed once more in the networks of p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polydevice.bounds import current_bounds
-from polydevice.dtype import Array
 from polydevice.network import Network
 from polydevice.node import Node, Port
 from polydevice.ops.activation import Relu, Sigmoid
-from polydevice.ops.arithmetic import Add, Multiply, Subtract
+from polydevice.ops.arithmetic import Add, Divide, FloorMod, Mod, Multiply, Subtract
+from polydevice.ops.comparison import Comparison
 from polydevice.ops.concat import Concat
 from polydevice.ops.control_flow import If
-from polydevice.ops.gather import Gather, GatherND
+from polydevice.ops.convert import Convert
+from polydevice.ops.gather import Gather, GatherElements, GatherND
 from polydevice.ops.nms import NonMaxSuppression
 from polydevice.ops.op import Op
+from polydevice.ops.reduce import ReduceSum
+from polydevice.ops.reshape import Reshape, ShapeOf, Squeeze, Unsqueeze
 from polydevice.ops.scatter import ScatterElementsUpdate, ScatterNDUpdate
+from polydevice.ops.search import NonZero, Unique
+from polydevice.ops.select import Select
 from polydevice.ops.softmax import SoftMax
+from polydevice.ops.strings import (
+    LabelEncoder,
+    RegexFullMatch,
+    StringConcat,
+    StringNormalizer,
+    StringSplit,
+    TfIdfVectorizer,
+)
 from polydevice.ops.topk import TopK
-from polydevice_cpu.plan.array_steps.checking import Check
-from polydevice_cpu.plan.array_steps.growth import COUNTED_BYTES, counted
-from polydevice_cpu.plan.array_steps.start import starter
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.workspace import Workspace
-from polydevice_cpu.plan.step import Compute, Start, TailStep, outputs_of
+from polydevice_cpu.plan.step import Compute, Start, TailStep
 from polydevice_cpu.plan.tails.opened import Asked, NotSharedError, Opened, by_sizes, take_shapes
 from polydevice_cpu.plan.tails.pictures import channels_last, pictures_of, take_turned
 from polydevice_cpu.plan.tails.repeating import Repeating, may_repeat
 from polydevice_cpu.plan.tails.segments import Segment, segments
+from polydevice_cpu.plan.tails.walk import Begin, Part, walk
 
 if TYPE_CHECKING:
     from polydevice_cpu.plan.building.builder import PlanBuilder
@@ -50,14 +61,12 @@ Making = tuple[type[Op], ...]
 """Operations of which results are handed out as they are."""
 
 MAKING: Making = (
-    *(If, Add, Concat, Gather, GatherND, Multiply, NonMaxSuppression, Relu, ScatterElementsUpdate),
-    *(ScatterNDUpdate, Sigmoid, SoftMax, Subtract, TopK),
+    *(If, Add, Concat, Comparison, Convert, Divide, FloorMod, Gather, GatherElements, GatherND),
+    *(LabelEncoder, Mod, Multiply, NonMaxSuppression, NonZero, ReduceSum, RegexFullMatch, Relu),
+    *(ScatterElementsUpdate, ScatterNDUpdate, Select, ShapeOf, Sigmoid, SoftMax, StringConcat),
+    *(StringNormalizer, StringSplit, Subtract, TfIdfVectorizer, TopK, Unique),
 )
 """Operations whose results are arrays of their own, however they are computed."""
-
-Begin = Callable[[Context, Workspace], Compute]
-"""Makes the function of a part for one request, with memory that its parts share."""
-
 
 Compile = Callable[[Network, int], "CompiledNetwork"]
 """Compiles a part of a network, of so many that share what plans may take."""
@@ -254,10 +263,51 @@ def _results(
         if builder.is_late(result.inputs[0])
     ]
     wanted = [port for _, port in results]
-    made = {port for node in nodes if isinstance(node.op, making) for port in node.outputs}
-    made -= {port for node in nodes for port in node.inputs}
-    new = frozenset(n for n, port in results if port in made and wanted.count(port) == 1)
+    own = _own(nodes, wanted, making)
+    new = frozenset(number for number, port in results if port in own)
     return [number for number, _ in results], new
+
+
+def _own(nodes: Sequence[Node], wanted: Sequence[Port], making: Making) -> set[Port]:
+    """Which results are arrays of their own: made so, and no other result may look at them."""
+    producers = {port: node for node in nodes for port in node.outputs}
+    found = [_seen(port, producers, making) for port in wanted]
+    counts = Counter(port for each in found for port in each)
+    return {
+        port
+        for port, each in zip(wanted, found, strict=True)
+        if None not in each and all(counts[made] == 1 for made in each)
+    }
+
+
+def _seen(port: Port, producers: Mapping[Port, Node], making: Making) -> set[Port | None]:
+    """Which arrays that operations made a value may be or look at; None for those of others."""
+    found: set[Port | None] = set()
+    left, known = [port], {port}
+    while left:
+        port = left.pop()
+        node = producers.get(port)
+        if node is None:
+            found.add(None)
+        elif isinstance(node.op, making) and not _is_same(node):
+            found.add(port)
+        else:
+            is_as_large = isinstance(node.op, _RESHAPING)
+            found.update([] if is_as_large else [None])
+            read = [each for each in node.inputs[: 1 if is_as_large else None] if each not in known]
+            left += read
+            known.update(read)
+    return found
+
+
+_RESHAPING = (Reshape, Squeeze, Unsqueeze)
+"""Operations whose results are their first inputs, in another shape."""
+
+
+def _is_same(node: Node) -> bool:
+    """Whether a conversion has nothing to convert: u1 is of the bytes of u8."""
+    types = {port.element_type.dtype for port in (*node.inputs, *node.outputs)}
+    return isinstance(node.op, Convert) and len(types) == 1
 
 
 def _once_for_each_request(tail: Tail, start: Start) -> Start:
@@ -314,75 +364,33 @@ def _in_turn(
         pictures: what networks of parts are given with their channels as the last axis.
         compiled: makes a part a network that gives some ports.
     """
-    if not any(map(_may_be_planned, parts)):
-        return _interpret([node for part in parts for node in part.nodes], boundary, wanted)
     walked = [list(dict.fromkeys(part.reads())) for part in parts]
-    begins: list[Begin] = []
-    rows: list[tuple[list[Hashable], list[Port]]] = []
+    steps: list[Node | Part] = []
     for number, part in enumerate(parts):
+        if not _may_be_planned(part):
+            steps += part.nodes
+            continue
         own = asked[number]
         later = {port for ports_read in walked[number + 1 :] for port in ports_read}
         later.update(port for each in asked[number + 1 :] for port in each.read)
         gives = [port for port in part.outputs if port in later or port in wanted]
-        walk = _beginning(_interpret(part.nodes, walked[number], gives))
-        reads: list[Hashable] = [*walked[number]]
-        if not _may_be_planned(part):
-            begins.append(walk)
-        else:
-            if part.is_planned:
-                reads = []
-            walk_first = None if part.is_planned else walk
-            begins.append(_planned(compiled(part, own, gives), walk_first, len(reads)))
-            reads += [(port, "turned") if port in pictures else port for port in own.read]
-            reads += [(port, "shape") for port in own.shapes]
-        rows.append((reads, gives))
-    ports: dict[Hashable, None] = dict.fromkeys(boundary)
-    ports |= dict.fromkeys((port, "shape") for port in _shapes(parts, asked))
-    given = len(ports)
-    ports |= dict.fromkeys([*wanted, *(port for _, gives in rows for port in gives)])
-    ports |= dict.fromkeys((port, "turned") for port in pictures)
-    numbers = {port: number for number, port in enumerate(ports)}
-    constants = [
-        port.desc.constant if isinstance(port, Port) else None for port in [*ports][given:]
-    ]
-    last = {port: k for k, (reads, _) in enumerate(rows) for port in reads if port not in wanted}
-    forgotten = [[numbers[port] for port in last if last[port] == k] for k in range(len(rows))]
-    places = [([numbers[p] for p in reads], [numbers[p] for p in gives]) for reads, gives in rows]
-    results = [numbers[port] for port in wanted]
-    turned = [(numbers[port], numbers[port, "turned"]) for port in pictures]
-
-    def start(context: Context) -> Compute:
-        workspace = Workspace(context.compiled.memory)  # they run by turns
-        runs = [begin(context, workspace) for begin in begins]
-
-        def compute(*arrays: Array) -> list[Array]:
-            values: list[Any] = [*arrays, *constants]
-            for picture, view in turned:
-                values[view] = np.moveaxis(values[picture], 1, -1)
-            for run, (reads, writes), forget in zip(runs, places, forgotten, strict=True):
-                outputs = run(*[values[number] for number in reads])
-                for number, output in zip(writes, outputs_of(outputs), strict=True):
-                    values[number] = output
-                for number in forget:
-                    values[number] = None
-            return [values[number] for number in results]
-
-        return compute
-
-    return start
+        reads: list[Hashable] = [] if part.is_planned else [*walked[number]]
+        by_nodes = None if part.is_planned else walk(part.nodes, walked[number], gives)
+        begin = _planned(compiled(part, own, gives), by_nodes, len(reads))
+        reads += [(port, "turned") if port in pictures else port for port in own.read]
+        reads += [(port, "shape") for port in own.shapes]
+        steps.append(Part(begin, reads, gives))
+    given = [*boundary, *((port, "shape") for port in _shapes(parts, asked))]
+    return walk(steps, given, wanted, {port: (port, "turned") for port in pictures})
 
 
-def _beginning(start: Start) -> Begin:
-    return lambda context, _: start(context)
-
-
-def _planned(compiled: CompiledNetwork, walk: Begin | None, walked: int) -> Begin:
+def _planned(compiled: CompiledNetwork, by_nodes: Start | None, walked: int) -> Begin:
     """A part by its plans, or node by node until sizes repeat, which reads the first arrays."""
 
     def begin(context: Context, workspace: Workspace) -> Compute:
         plans = compiled.request_plans(context, workspace)
-        if walk is not None:
-            return Repeating(walk(context, workspace), plans, walked)
+        if by_nodes is not None:
+            return Repeating(by_nodes(context), plans, walked)
         return lambda *arrays: plans.infer(arrays)
 
     return begin
@@ -396,63 +404,3 @@ def _read_from_outside(nodes: Sequence[Node], own: set[Port], wanted: Sequence[P
             port for port in (*read, *wanted) if port not in own and port.desc.constant is None
         )
     )
-
-
-def _interpret(nodes: Sequence[Node], boundary: Sequence[Port], wanted: Sequence[Port]) -> Start:
-    """Run nodes one by one; values are dropped after their last reader.
-
-    A node takes some 1 µs besides what NumPy computes, so values have numbers here, not names.
-    """
-    read = [port for node in nodes for port in node.inputs]
-    ports = dict.fromkeys([*boundary, *read, *wanted])
-    ports |= dict.fromkeys(port for node in nodes for port in node.outputs)
-    numbers = {port: number for number, port in enumerate(ports)}
-    constants: list[Array | None] = [port.desc.constant for port in ports]
-    last = {port: k for k, node in enumerate(nodes) for port in node.inputs}
-    keep = {*wanted, *(port for port in ports if port.desc.constant is not None)}
-    starts = [starter(node.op) for node in nodes]
-    checks = [Check(node) for node in nodes]
-    rows = [
-        (
-            node,
-            check,
-            check.found,
-            [numbers[port] for port in node.inputs],
-            [numbers[node.inputs[number]] for number in check.sized],
-            [numbers[port] for port in node.outputs],
-            [numbers[port] for port in last if last[port] == k and port not in keep],
-        )
-        for k, (node, check) in enumerate(zip(nodes, checks, strict=True))
-    ]
-    results = [numbers[port] for port in wanted]
-
-    def start(context: Context) -> Compute:
-        steps = [(begin(context), *row) for begin, row in zip(starts, rows, strict=True)]
-
-        def compute(*arrays: Array) -> list[Array]:
-            values: list[Any] = [*arrays, *constants[len(arrays) :]]
-            go_on = current_bounds().check
-            for run, node, check, found, reads, sized, writes, forget in steps:
-                go_on()  # errors name `node`
-                inputs = [values[number] for number in reads]
-                if not found.get(tuple([values[number].shape for number in sized])):
-                    check(inputs)
-                try:
-                    output = run(*inputs)
-                except (ArithmeticError, LookupError, TypeError, ValueError):
-                    check.values(inputs)
-                    raise
-                if type(output) is not np.ndarray or len(writes) > 1:
-                    for number, each in zip(writes, outputs_of(output), strict=True):
-                        values[number] = counted(node.op, each)
-                elif output.nbytes < COUNTED_BYTES:
-                    values[writes[0]] = output
-                else:
-                    values[writes[0]] = counted(node.op, output)
-                for number in forget:
-                    values[number] = None
-            return [values[number] for number in results]
-
-        return compute
-
-    return start

@@ -28,8 +28,12 @@ MOST = 1 << 12
 COMPARED, ROWS_COMPARED = 256, 64
 """So many that differ are compared with each other at most, and so many rows."""
 
-_ARGUMENTS = struct.Struct("@4P2q2P2q4Pq").pack
+_ADDRESSES, _BEFORE, _BEHIND = (struct.Struct(each).pack for each in ("@4P", "@2q2P2q", "@2Pq"))
+_PLACES = struct.Struct("@2P").pack
 _RANKED = 1 << 32
+
+KEPT = 64
+"""Sizes of which each thread keeps what code is told."""
 
 # size_t unique(numbers* rdi): x, and first, inverse and counts; rows, and numbers of each; keys,
 # and a table of 4 bytes each; its size - 1; the number of a kind; of those that differ, in the
@@ -111,6 +115,11 @@ _UNIQUE = bytes.fromhex(
 )
 
 
+_Told = tuple[bytes, bytes, bytes]
+"""What code is told behind addresses, of where it puts those that differ, and behind that; nothing
+in the middle for where the results are."""
+
+
 class _Room(threading.local):
     """Memory for keys and what is not asked for, of each thread: to ask for it takes 1 us."""
 
@@ -121,9 +130,26 @@ class _Room(threading.local):
         self.keys, *self.found = self._rows
         self._table = np.empty(_slots(MOST), np.int32)
         keys = address_of(self._rows)
-        first, counts, *others = (keys + 8 * each * number for number in range(1, 5))
-        self.places, self.others = (first, counts), others
-        self.before = keys, address_of(self._table)
+        first, counts, *self._others = (keys + 8 * each * number for number in range(1, 5))
+        self._places = _PLACES(first, counts)
+        self._begin = keys, address_of(self._table)
+        self.told: dict[tuple[int, int, np.dtype[Any], bool], _Told] = {}
+
+    def tell(self, rows: int, size: int, dtype: np.dtype[Any], is_sorted: bool) -> _Told | None:
+        """Return what code is told of arrays of a form; None where there is none."""
+        kind = KINDS.get(dtype)
+        if kind is None or not 0 < size <= MOST or not has_avx512():
+            return None
+        if len(self.told) >= KEPT:
+            self.told.clear()
+        width = size // rows
+        compared = 0 if not is_sorted else COMPARED if width == 1 else ROWS_COMPARED
+        made = (
+            _BEFORE(rows, width, *self._begin, _slots(rows) - 1, kind),
+            self._places if is_sorted else b"",
+            _BEHIND(*self._others, compared),
+        )
+        return self.told.setdefault((rows, size, dtype, is_sorted), made)
 
 
 def _slots(rows: int) -> int:
@@ -146,34 +172,36 @@ def unique(x: Array, *, is_sorted: bool) -> tuple[Array, Array, Array] | None:
     Returns:
         None where there is no code, or it takes longer than NumPy; or where NaN is in a row.
     """
-    rows, size, kind = len(x), x.size, KINDS.get(x.dtype)
-    if kind is None or not 0 < size <= MOST or not has_avx512():
+    rows, size = len(x), x.size
+    room = _room
+    told = room.told.get((rows, size, x.dtype, is_sorted)) or room.tell(
+        rows, size, x.dtype, is_sorted
+    )
+    if told is None:
         return None
-    x = np.ascontiguousarray(x)
-    width = size // rows
+    if not x.flags.c_contiguous:
+        x = x.copy(order="C")
     result = np.empty(3 * rows, np.int64)
     first = address_of(result)
     inverse, counts = first + 8 * rows, first + 16 * rows
-    compared, places = 0, (first, counts)
-    if is_sorted:
-        compared, places = COMPARED if width == 1 else ROWS_COMPARED, _room.places
+    before, places, behind = told
     function = function_of(_UNIQUE)
     assert function is not None  # as there is code
     count = function(
-        _ARGUMENTS(
-            *(address_of(x), first, inverse, counts, rows, width, *_room.before),
-            *(_slots(rows) - 1, kind, *places, *_room.others, compared),
-        )
+        _ADDRESSES(address_of(x), first, inverse, counts)
+        + before
+        + (places or _PLACES(first, counts))
+        + behind
     )
     differ = count & _RANKED - 1
     if not differ:
         return None
     if not is_sorted or count & _RANKED:
         return result[:differ], result[rows : 2 * rows], result[2 * rows : 2 * rows + differ]
-    if width > 1:
+    if size > rows:
         return None
-    first_ones, how_many = (each[:differ] for each in _room.found[:2])
-    return _in_order(_room.keys, first_ones, how_many, result[rows : 2 * rows])
+    first_ones, how_many = (each[:differ] for each in room.found[:2])
+    return _in_order(room.keys, first_ones, how_many, result[rows : 2 * rows])
 
 
 def _in_order(
