@@ -105,6 +105,7 @@ def gpu_wishes(
         leave=lambda node: bool(why_on_host(node)),
         unroll=unroll,
         integers=integers,
+        wide=target.sums_byte_vectors,
         settle=True,
         prepare=prepare,
     )
