@@ -36,7 +36,7 @@ def inverse_of(scale: float) -> float:
 
 
 def declare_sums(call: Call, otherwise: str = "float") -> None:
-    """Define SUM, the type of sums, ZERO, the number of the input that means 0, and TERM(x).
+    """Define SUM, the type of sums, ZERO, the number of the input that means 0, and ROUNDED(x).
 
     Args:
         call: the launch.
@@ -45,11 +45,11 @@ def declare_sums(call: Call, otherwise: str = "float") -> None:
     op = call.node.op
     is_rounded = isinstance(op, (RoundedConvolution, RoundedMatMul))
     call.define(SUM="int" if is_byte_product(call.node) or is_rounded else otherwise)
-    call.define(**{"TERM(x)": "(x)"})
+    call.define(**{"ROUNDED(x)": "(x)"})
     if isinstance(op, (RoundedConvolution, RoundedMatMul)):
         low, high = literal(op.low), literal(op.high)
         scaled = f"(x) * {literal(inverse_of(op.scale))}"
-        call.define(**{"TERM(x)": f"(int)rint(fmin(fmax({scaled}, {low}), {high}))"})
+        call.define(**{"ROUNDED(x)": f"(int)rint(fmin(fmax({scaled}, {low}), {high}))"})
     if zero_of(call.node):
         call.scalars(ZERO=zero_of(call.node))
     else:

@@ -55,7 +55,7 @@ int16 add_quads(int16, factor, factor) __asm("llvm.x86.avx512.vpdpbusd.512");
 #define SPAN ((PIXELS - 1) * STRIDE_X + (KERNEL_X - 1) * DILATION_X + 1)
 #if HAS_LACKING
 // The sum of all channels of a pixel.
-int sum_of(__global const uchar* at, int step, int count) {
+static inline int sum_of(__global const uchar* at, int step, int count) {
     int16 sums = (int16)(0);
     int i = 0, sum = 0;
 #if !FEW
