@@ -1,9 +1,10 @@
-"""Products of what is rounded to 16 bits: of integers on processors, and rounded where they read it."""
+"""Products of what is rounded to 16 bits: of integers on processors, rounded where they read it."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.rounded_ops import ROUNDED_PRODUCTS, RoundedMatMul
@@ -121,3 +122,25 @@ def test_sizes_that_vary(core, opencl) -> None:
     if target_of(opencl).sums_byte_vectors:
         (product,) = _products(executable)
         assert isinstance(product.op, RoundedMatMul)
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (2, 33, 41), (3, 111, 211)])
+def test_bytes_by_their_range(core, opencl, shape) -> None:
+    """One operation finds the range and rounds; results are ONNX Runtime's, halves too."""
+    nodes = [helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], "quantise")]
+    kinds = {"q": TensorProto.UINT8, "s": TensorProto.FLOAT, "z": TensorProto.UINT8}
+    outputs = [helper.make_tensor_value_info(name, kind, None) for name, kind in kinds.items()]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, list(shape))]
+    graph = helper.make_graph(nodes, "g", inputs, outputs)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    model = made.SerializeToString()
+    executable = core.load_network(core.read_network(model), "GPU")
+    rng = np.random.default_rng(9)
+    halves = np.resize(np.arange(-128, 383, dtype=np.float32) / 2, shape)
+    for x in (halves, rng.normal(1, 2, shape).astype(np.float32), np.full(shape, -3, np.float32)):
+        wanted = reference(model, {"x": x})
+        for ours, theirs in zip(executable.infer({"x": x}).values(), wanted, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    target = target_of(opencl)
+    at_once = target.byte_product and not target.is_throughput
+    assert ("DynamicQuantize" in _types(executable)) is bool(at_once), executable.explain()

@@ -1,4 +1,4 @@
-"""Products of floats that are rounded to 16 bits where they are read."""
+"""Operations that round what they read: products of 16 bits, and bytes that fit a range."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import math
 from collections.abc import Sequence
 
 from polydevice.dataclass import dataclass
+from polydevice.dtype import ElementType
 from polydevice.ops.convolution import Convolution
 from polydevice.ops.matmul import MatMul
+from polydevice.ops.op import Op
+from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 
 
@@ -61,6 +64,27 @@ class RoundedMatMul(MatMul):
         """Return the product's shape."""
         a, b = inputs
         return super().infer([a, b.with_type(a.element_type)])
+
+
+@dataclass(frozen=True)
+class DynamicQuantize(Op):
+    """Bytes of a tensor by a scale and a zero point that fit its range.
+
+    Inputs:  x      any shape, f32
+    Outputs: y      shape of x, u8: clip(round(x / scale) + zero, 0, 255), halves to even
+             scale  f32, one number without axes: as `DynamicRange` has it
+             zero   u8, likewise
+    Source:  made from DynamicRange and QuantizeLinear
+    """
+
+    type = "DynamicQuantize"
+    domain = "polydevice_gpu"
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return the bytes and two numbers."""
+        (x,) = inputs
+        numbers = [TensorDesc(kind, Shape([])) for kind in (ElementType.f32, ElementType.u8)]
+        return [x.with_type(ElementType.u8).without_value(), *numbers]
 
 
 ROUNDED_PRODUCTS = (RoundedConvolution, RoundedMatMul)

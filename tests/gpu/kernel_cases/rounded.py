@@ -1,4 +1,4 @@
-"""Products of what is rounded to 16 bits where it is read; the answers are NumPy's, in i64."""
+"""What rounds where it reads: products of 16 bits, and bytes by their range; NumPy answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.ops.op import Op
 from polydevice.testing.op_case import OpCase
-from polydevice_gpu.rounded_ops import RoundedConvolution, RoundedMatMul
+from polydevice_gpu.rounded_ops import DynamicQuantize, RoundedConvolution, RoundedMatMul
 from tests.gpu.kernel_cases.data import Cases, Data
 
 LIMITS = ((-32768, 32767), (-17211, 48324), (0, 65535), (-65535, 0), (-5, 40000))
@@ -97,4 +97,23 @@ def _sums(x: Array, w: Array, op: RoundedConvolution) -> Array:
     return total
 
 
-CASES: dict[type[Op], Cases] = {RoundedConvolution: convolutions, RoundedMatMul: matrices}
+def quantised(data: Data) -> Iterator[OpCase]:
+    def expected(values: Sequence[Array]) -> list[Array]:
+        x = np.asarray(values[0], np.float32)
+        low, high = (np.float32(limit) for limit in (x.min(initial=0), x.max(initial=0)))
+        scale = (high - low) / np.float32(255) or np.float32(1)
+        zero = np.rint(np.clip(-low / scale, 0, 255))
+        whole = np.clip(np.rint(x / scale) + zero, 0, 255)
+        return [whole.astype(np.uint8), np.asarray(scale), zero.astype(np.uint8)]
+
+    nothing = np.zeros((2, 3), np.float32)
+    short = (data(2, 3, 19), data(67), 3 + abs(data(4, 5)), -abs(data(3, 40)), data(), nothing)
+    for x in (*short, data(3, 5, 7, 31), data(2, 1031)):
+        yield OpCase(DynamicQuantize(), (x.astype(np.float32),), expected)
+
+
+CASES: dict[type[Op], Cases] = {
+    RoundedConvolution: convolutions,
+    RoundedMatMul: matrices,
+    DynamicQuantize: quantised,
+}
