@@ -30,6 +30,7 @@ from polydevice.rewrites.integers.quantised import (
     quantised_constant,
 )
 from polydevice.rewrites.integers.sums import may_lack, ones, whole
+from polydevice.rewrites.wishes import When, always
 
 PRODUCTS = (
     Convolution,
@@ -43,17 +44,20 @@ WORTH_SUMS = 64
 text direction and detection, u8 weights, all took 4.7 and 18.2 ms, those from here on 3.6 and 15.6,
 from 256 on 3.4 and 16.9, and open_nsfw 10.1, 10.7 and 15.0."""
 _LARGEST_BYTE = 255
+_KEPT = "it is kept in f32"
 _LARGEST_SUM = (1 << 31) - 1
 
 
-def integer_products(network: Network, kept: KeptLayers, *, wide: bool = False) -> None:
+def integer_products(
+    network: Network, kept: KeptLayers, *, wide: bool = False, takes: When = always
+) -> None:
     """Replace products whose sources are dequantised integers; note why others stay."""
     new: dict[Port, Port] = {}
     for node in network.nodes():
         node.inputs = [new.get(port, port) for port in node.inputs]
         if not isinstance(node.op, PRODUCTS) or node.output.element_type is not ElementType.f32:
             continue
-        made = _made(node, network, wide) if not kept.has(node.layers) else "it is kept in f32"
+        made = _made(node, network, wide, takes) if not kept.has(node.layers) else _KEPT
         if isinstance(made, Port):
             check_same(made, node.output)
             made.names |= node.output.names
@@ -62,7 +66,7 @@ def integer_products(network: Network, kept: KeptLayers, *, wide: bool = False) 
             node.rt_info[FLOAT_REASON] = made
 
 
-def _made(node: Node, network: Network, wide: bool) -> Port | str:
+def _made(node: Node, network: Network, wide: bool, takes: When) -> Port | str:
     """The product of integers; or why there is none, empty where nothing is quantised."""
     source, weights, *rest = node.inputs
     x = quantised(source)
@@ -71,6 +75,8 @@ def _made(node: Node, network: Network, wide: bool) -> Port | str:
         return "" if w is None else "its input is not quantised, or not with one constant scale"
     if w is None:
         return "its weights are no constants of at most 8 bits with a scale"
+    if not takes(node):
+        return "the device multiplies floats for it"
     if wide:
         w = _with_lacking(node.op, w)
     scale = per_output(node, w.scale, w.integers)

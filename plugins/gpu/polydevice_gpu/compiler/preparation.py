@@ -28,6 +28,7 @@ from polydevice_gpu.custom.operation import use_custom_layers
 from polydevice_gpu.host_layers import bodies_of
 from polydevice_gpu.kernels.kernel import Choice
 from polydevice_gpu.passes import split_nv12_inputs as nv12
+from polydevice_gpu.rewrites import gpu_wishes
 from polydevice_gpu.rewrites.rounded import round_products
 from polydevice_gpu.runtime.plan import Plan
 from polydevice_gpu.runtime.state import known_starts
@@ -150,7 +151,8 @@ def fold_ahead(prepared: Prepared) -> None:
         if prepared.settings.integers and target.byte_product:
             network.evaluate = prepared.services.evaluate
             # Before folding, which would make floats of quantised weights.
-            hold_integers(network, wide=target.sums_byte_vectors)
+            wishes = gpu_wishes(target)
+            hold_integers(network, wide=wishes.wide, takes=wishes.takes)
             if target.sums_byte_vectors and prepared.settings.floats is not ElementType.f16:
                 round_products(network)
         constant_folding(network, prepared.services.evaluate)
