@@ -25,7 +25,6 @@ from polydevice.rewrites.integers.dynamic_range import DynamicRange
 from polydevice.rewrites.integers.integer_product import IntegerProduct
 from polydevice_gpu.host_layers import why_on_host
 from polydevice_gpu.kernels.row.cumulative import walks_lines
-from polydevice_gpu.kernels.row.dynamic_range import MOST_ELEMENTS
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import compute_type, stored_as
 from polydevice_gpu.rewrites.convolution import cuts_patches, of_patches
@@ -68,9 +67,7 @@ def gpu_wishes(
 
     decompose: dict[type[Op], When] = dict.fromkeys(rules(), always)
     decompose[AvgPool] = lambda node: math.prod(shape_of(node.inputs[0])[2:]) >= LEAST_POSITIONS
-    decompose[DynamicRange] = lambda node: (
-        target.is_throughput or math.prod(shape_of(node.inputs[0])) > MOST_ELEMENTS
-    )
+    decompose[DynamicRange] = lambda _: target.is_throughput
     for running in (CumSum, CumProd):
         decompose[running] = lambda node: not walks_lines(node, target)
     decompose[ScaledDotProductAttention] = lambda node: not takes_attention(node, stored)

@@ -1,9 +1,10 @@
 // dynamic_quantize: work-items walk PARTS parts of LENGTH elements each; they find the range of all
-// elements and 0 (FINDS), and make bytes by a scale and a zero point that fit it (ROUNDS), or one of
-// both: then the ranges of parts are in RANGES.
-// NDRange: {PARTS}, which is 1 where both are done.
+// elements and 0 (FINDS), and make bytes by a scale and a zero point that fit it (ROUNDS), or only
+// these two numbers. Where all parts are found before (KEEPS), their ranges are in RANGES.
+// NDRange: {PARTS}, which is 1 where nothing is kept; {1} where only the numbers are made.
 // Layouts: any.   Types: half, float; bytes.
-// Needs: COUNT (elements), WIDTH (above 1 elements lie side by side).
+// Needs: COUNT (elements), WIDTH (above 1 elements lie side by side), TO_BYTES(x, n), PUT_SCALE(v),
+// PUT_ZERO(v).
 #define JOIN2(a, b) a##b
 #define JOIN(a, b) JOIN2(a, b)
 #if WIDTH > 1
@@ -15,7 +16,7 @@
 
 KERNEL(dynamic_quantize) {
     const int part = get_global_id(0);
-    const int first = part * LENGTH, end = min(first + LENGTH, COUNT);
+    const int first = part * LENGTH, end = first + min(LENGTH, COUNT - first);
     float low = 0, high = 0;
     int i = first;
 #if FINDS
@@ -37,7 +38,7 @@ KERNEL(dynamic_quantize) {
         low = fmin(low, v);
         high = fmax(high, v);
     }
-#if !ROUNDS
+#if KEEPS
     ranges[2 * part] = low;
     ranges[2 * part + 1] = high;
 #endif
@@ -47,13 +48,15 @@ KERNEL(dynamic_quantize) {
         high = fmax(high, ranges[2 * p + 1]);
     }
 #endif
-#if ROUNDS
+#if !KEEPS
     const float step = (high - low) / 255.0f, scale = step == 0.0f ? 1.0f : step;
     const float zero = rint(clamp(0.0f - low / scale, 0.0f, 255.0f));
     if (part == 0) {
-        OUT1_STORE(OUT1_AT(0), scale);
-        OUT2_STORE(OUT2_AT(0), (uchar)zero);
+        PUT_SCALE(scale);
+        PUT_ZERO((uchar)zero);
     }
+#endif
+#if ROUNDS
     // Adding 1.5 * 2^23 leaves the nearest whole number in the lower bits.
     const int more = (int)zero - 0x4B400000;
     i = first;
