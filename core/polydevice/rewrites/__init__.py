@@ -53,7 +53,7 @@ def _unroll(network: Network, wishes: Wishes) -> int:
 
 def _hold(network: Network, wishes: Wishes) -> int:
     if wishes.integers:
-        return hold_integers(network, exact=wishes.exact)
+        return hold_integers(network, exact=wishes.exact, wide=wishes.wide, takes=wishes.takes)
     # A quantisation said by limits is rounded as the model's only where it is one again.
     if QuantizeLinear in wishes.decompose:
         put_together(network, by_limits_alone=True)

@@ -58,6 +58,9 @@ class Wishes:
         leave: nodes that are to stay as they are.
         unroll: which loops become plain layers.
         integers: whether quantised products are computed on integers (`IntegerProduct`).
+        takes: which products these are, of those whose data and weights are quantised ahead.
+        wide: whether they take weights in i16 which are numbers of i8 and one more number for all
+            of an output, as u8 with a zero point are; else another product sums up what meets them.
         exact: whether functions of integers of 8 bits keep their roundings on the way, as a device
             that looks results up has them for nothing; else those that move no result by more than
             a step are left out.
@@ -76,6 +79,8 @@ class Wishes:
     leave: When = never
     unroll: Unroll = Unroll.NEVER
     integers: bool = False
+    takes: When = always
+    wide: bool = False
     exact: bool = False
     settle: bool = False
     collect: bool = False

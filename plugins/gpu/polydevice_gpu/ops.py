@@ -305,7 +305,7 @@ class IntegerConvolution(Convolution):
     """Convolution of 8-bit integers: the exact sums of (x - zero) * w; padding adds nothing.
 
     Inputs:  x  [N, C, spatial...], 1 to 3 spatial axes, u8 or i8
-             w  [O, C, kernel...], i8, constant
+             w  [O, C, kernel...], i8, constant; i16 on processor cores
     Outputs: y  [N, O, spatial...], i32
     Source:  made from IntegerProduct
     """
@@ -364,7 +364,7 @@ class IntegerMatMul(MatMul):
     """Matrix product of 8-bit integers: the exact sums of a * b.
 
     Inputs:  a  as MatMul takes it, u8 or i8
-             b  as MatMul takes it, i8, constant
+             b  as MatMul takes it, i8, constant; i16 on processor cores
     Outputs: y  i32
     Source:  made from IntegerProduct
     """

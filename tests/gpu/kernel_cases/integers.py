@@ -27,8 +27,23 @@ def _bytes(data: Data, shape: tuple[int, ...], kind: type[np.integer[Any]]) -> A
     return np.where(data.random.random(shape) < 0.1, limits.max, values).astype(kind)
 
 
-def _of_bytes(data: Data, case: OpCase, made: type[Op]) -> OpCase:
-    """The case on bytes; OpenVINO answers it in f32, in which all partial sums are exact."""
+def _beyond_bytes(data: Data, weights: Array, output: int) -> Array:
+    """Weights in i16: bytes and a number for each output, that is from -128 to 128."""
+    shape = [1] * weights.ndim
+    shape[output] = -1
+    more = data.random.integers(-128, 129, weights.shape[output])
+    return np.asarray(weights.astype(np.int16) + more.reshape(shape).astype(np.int16))
+
+
+def _of_bytes(data: Data, case: OpCase, made: type[Op], wide: int | None = None) -> OpCase:
+    """The case on bytes; OpenVINO answers it in f32, in which all partial sums are exact.
+
+    Args:
+        data: of random numbers.
+        case: of floats.
+        made: the operation of bytes.
+        wide: the axis of the outputs of weights that i8 does not hold.
+    """
     kind = np.uint8 if data.random.random() < 0.6 else np.int8
     x, w = (np.asarray(array) for array in case.inputs)
     attributes = case.op.attributes()
@@ -42,7 +57,10 @@ def _of_bytes(data: Data, case: OpCase, made: type[Op]) -> OpCase:
         answers = openvino_case(case.op, left - zero, right, constants={1}).answers()
         return [np.rint(np.asarray(answer)).astype(np.int32) for answer in answers]
 
-    inputs = (_bytes(data, x.shape, kind), _bytes(data, w.shape, np.int8))
+    weights = _bytes(data, w.shape, np.int8)
+    if wide is not None:
+        weights = _beyond_bytes(data, weights, wide)
+    inputs = (_bytes(data, x.shape, kind), weights)
     return OpCase(made(**attributes), inputs, expected, constants={1})
 
 
@@ -74,6 +92,13 @@ def plain(data: Data) -> Iterator[OpCase]:
     window = {"strides": (1,), "dilations": (1,), "pads_begin": (3,), "pads_end": (1,)}
     case = openvino_case(Convolution(**window), data(1, 2, 2090), data(3, 2, 2080))
     yield _of_bytes(data, case, IntegerConvolution)
+
+    # Weights with a number for each output that i8 does not hold.
+    for inputs, outputs in ((2, 5), (23, 17), (87, 35)):
+        window = {"strides": (1, 2), "dilations": (1, 2), "pads_begin": (0, 1), "pads_end": (1, 0)}
+        x, w = data(2, inputs, 4, 29), data(outputs, inputs, 1, 3)
+        case = openvino_case(Convolution(**window), x, w)
+        yield _of_bytes(data, case, IntegerConvolution, wide=0)
 
     # In vectors of eight, so many that every kernel can split steps of 128; f32 is too short.
     zero, x, w = 7, _bytes(data, (1, 8208, 4, 3), np.uint8), _bytes(data, (24, 8208, 1, 1), np.int8)
@@ -115,6 +140,11 @@ def matrices(data: Data) -> Iterator[OpCase]:
     for case in matmuls(data):
         if case.constants == {1}:
             yield _of_bytes(data, case, IntegerMatMul)
+    for terms, columns, is_turned in ((5, 3, False), (83, 33, True), (211, 50, False)):
+        w = data(columns, terms) if is_turned else data(terms, columns)
+        case = openvino_case(MatMul(transpose_b=is_turned), data(3, 7, terms), w)
+        yield _of_bytes(data, case, IntegerMatMul, wide=0 if is_turned else 1)
+
     # Terms in pieces of 16, so many that every kernel can split them.
     case = openvino_case(MatMul(transpose_b=True), data(2, 7, 4112), data(21, 4112))
     yield _of_bytes(data, case, IntegerMatMul)

@@ -27,9 +27,12 @@ from polydevice.rewrites.integers.quantised import NARROW
 from polydevice.rewrites.integers.roundings import quantised_swish, round_once
 from polydevice.rewrites.integers.unsigned import unsigned_integers
 from polydevice.rewrites.integers.written_out import put_together
+from polydevice.rewrites.wishes import When, always
 
 
-def hold_integers(network: Network, *, exact: bool = False) -> int:
+def hold_integers(
+    network: Network, *, exact: bool = False, wide: bool = False, takes: When = always
+) -> int:
     """Rewrite a network in place so that quantised products are computed on integers.
 
     Products of layers that are kept in f32 stay in floating point.
@@ -37,6 +40,8 @@ def hold_integers(network: Network, *, exact: bool = False) -> int:
     Args:
         network: the network.
         exact: whether all roundings stay.
+        wide: see `Wishes`.
+        takes: likewise.
 
     Returns:
         How many there are that were none before.
@@ -53,9 +58,9 @@ def hold_integers(network: Network, *, exact: bool = False) -> int:
         quantised_swish(network)
     raise_quantize(network)
     sink_dequantize(network)
-    integer_products(network, kept)
+    integer_products(network, kept, wide=wide, takes=takes)
     recognise_dynamic_ranges(network)
-    dynamic_products(network)
+    dynamic_products(network, wide=wide)
     return _products(network) - before
 
 

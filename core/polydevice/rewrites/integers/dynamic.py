@@ -16,11 +16,11 @@ from polydevice.ops.op import Op
 from polydevice.rewrites.integers.integer_product import IntegerProduct, check_same
 from polydevice.rewrites.integers.products import fits
 from polydevice.rewrites.integers.quantised import NARROW, divided_integers_of
-from polydevice.rewrites.integers.sums import may_lack, ones
+from polydevice.rewrites.integers.sums import may_lack, ones, whole
 from polydevice.rewrites.pattern import Replacements
 
 
-def dynamic_products(network: Network) -> None:
+def dynamic_products(network: Network, *, wide: bool = False) -> None:
     """Replace MatMulInteger and ConvInteger whose results are all converted to f32."""
     users = network.consumers()
     replacements = Replacements()
@@ -37,7 +37,7 @@ def dynamic_products(network: Network) -> None:
             for reader in readers
         ):
             continue
-        made = _made(node, network.evaluate, zeros)
+        made = _made(node, network.evaluate, zeros, wide)
         for reader in readers if made else []:
             last, terms = reader, [each.output for each in made]
             for scaling in users[reader.output] if len(users[reader.output]) == 1 else []:
@@ -76,10 +76,12 @@ def _sum(terms: list[Port], last: Node) -> Port:
     return result
 
 
-def _made(node: Node, evaluate: Evaluate | None, zeros: dict[Port, Port]) -> list[Node]:
+def _made(node: Node, evaluate: Evaluate | None, zeros: dict[Port, Port], wide: bool) -> list[Node]:
     """What a product is the sum of: one of bytes, and where weights lack a number, that of x."""
     found = _source(node.inputs[0])
     divided = divided_integers_of(node.inputs[1], evaluate, _output_axis(node.op))
+    if divided is not None and wide:
+        divided = _with_lacking(node.op, *divided)
     if found is None or divided is None or not fits(node, divided[0]):
         return []
     (x, zero), (weights, lacking) = found, divided
@@ -105,6 +107,17 @@ def _made(node: Node, evaluate: Evaluate | None, zeros: dict[Port, Port]) -> lis
         numbers = numbers.reshape(-1, *(1,) * (weights.ndim - 2))
     sums = build.emit(IntegerProduct(node.op), *inputs, name=f"{node.name}/sums")
     return [*made, build.emit(Multiply(), sums, numbers, name=f"{node.name}/lacking").node]
+
+
+def _with_lacking(op: Op, weights: Array, lacking: Array) -> tuple[Array, Array]:
+    """Weights as they are where i8 holds them, otherwise in i16, with what they lack there."""
+    if not lacking.any() or not may_lack(op, weights):
+        return weights, lacking
+    shape = [1] * weights.ndim
+    if lacking.ndim:
+        shape[_output_axis(op)] = -1
+    made = whole(op, weights, lacking.reshape(shape))
+    return (weights, lacking) if made is None else (made, np.zeros((), np.int64))
 
 
 def _output_axis(op: Op) -> int:

@@ -36,7 +36,7 @@ class IntegerProduct(Op):
             GroupConvolutionBackpropData or MatMul.
 
     Inputs:  x      as `product` takes it, u8 or i8
-             w      as `product` takes it, i8
+             w      as `product` takes it, i8; i16 where a device wishes so (`Wishes.wide`)
              scale  f32, one number or one per output channel; broadcasts to y
              zero   i32, one number
              factor f32, one number

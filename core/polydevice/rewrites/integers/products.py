@@ -24,8 +24,13 @@ from polydevice.ops.op import Op
 from polydevice.ops.window import PadType
 from polydevice.rewrites.borders import with_border
 from polydevice.rewrites.integers.integer_product import IntegerProduct, check_same
-from polydevice.rewrites.integers.quantised import quantised, quantised_constant
-from polydevice.rewrites.integers.sums import may_lack, ones
+from polydevice.rewrites.integers.quantised import (
+    QuantisedConstant,
+    quantised,
+    quantised_constant,
+)
+from polydevice.rewrites.integers.sums import may_lack, ones, whole
+from polydevice.rewrites.wishes import When, always
 
 PRODUCTS = (
     Convolution,
@@ -38,18 +43,21 @@ WORTH_SUMS = 64
 """Products of so many terms pay for summing up their source besides, on a CPU of AVX-512 VNNI: of
 text direction and detection, u8 weights, all took 4.7 and 18.2 ms, those from here on 3.6 and 15.6,
 from 256 on 3.4 and 16.9, and open_nsfw 10.1, 10.7 and 15.0."""
-_LARGEST_TERM = 255 * 128
+_LARGEST_BYTE = 255
+_KEPT = "it is kept in f32"
 _LARGEST_SUM = (1 << 31) - 1
 
 
-def integer_products(network: Network, kept: KeptLayers) -> None:
+def integer_products(
+    network: Network, kept: KeptLayers, *, wide: bool = False, takes: When = always
+) -> None:
     """Replace products whose sources are dequantised integers; note why others stay."""
     new: dict[Port, Port] = {}
     for node in network.nodes():
         node.inputs = [new.get(port, port) for port in node.inputs]
         if not isinstance(node.op, PRODUCTS) or node.output.element_type is not ElementType.f32:
             continue
-        made = _made(node, network) if not kept.has(node.layers) else "it is kept in f32"
+        made = _made(node, network, wide, takes) if not kept.has(node.layers) else _KEPT
         if isinstance(made, Port):
             check_same(made, node.output)
             made.names |= node.output.names
@@ -58,7 +66,7 @@ def integer_products(network: Network, kept: KeptLayers) -> None:
             node.rt_info[FLOAT_REASON] = made
 
 
-def _made(node: Node, network: Network) -> Port | str:
+def _made(node: Node, network: Network, wide: bool, takes: When) -> Port | str:
     """The product of integers; or why there is none, empty where nothing is quantised."""
     source, weights, *rest = node.inputs
     x = quantised(source)
@@ -67,7 +75,11 @@ def _made(node: Node, network: Network) -> Port | str:
         return "" if w is None else "its input is not quantised, or not with one constant scale"
     if w is None:
         return "its weights are no constants of at most 8 bits with a scale"
-    scale = _per_output(node, w.scale, w.integers)
+    if not takes(node):
+        return "the device multiplies floats for it"
+    if wide:
+        w = _with_lacking(node.op, w)
+    scale = per_output(node, w.scale, w.integers)
     if scale is None:
         return "the scale of its weights varies along other axes than the output channels"
     if w.lacking.any() and not (
@@ -91,9 +103,9 @@ def _made(node: Node, network: Network) -> Port | str:
     if not shift and not w.lacking.any():
         return build.replacement(node, product, *inputs)
     total = build.emit(product, *inputs, name=f"{node.name}/integers")
-    wide: Array = w.integers
+    full: Array = w.integers
     if w.lacking.any():
-        lacking = _per_output(node, w.lacking, w.integers)
+        lacking = per_output(node, w.lacking, w.integers)
         assert lacking is not None, "what weights lack varies as their scale does"
         numbers = np.asarray(factor * lacking, np.float32)
         inputs[1] = constant(f"{node.name}/ones", ones(node.op, w.integers, numbers)).output
@@ -102,10 +114,18 @@ def _made(node: Node, network: Network) -> Port | str:
         if not shift:
             return build.replacement(node, Add(), total, sums)
         total = build.emit(Add(), total, sums, name=f"{node.name}/whole")
-        wide = w.integers + w.lacking
+        full = w.integers + w.lacking
     # What the zero point adds to every sum is the same wherever no padding takes part.
-    added = constant(f"{node.name}/shift", shift_of(node, wide, shift, factor))
+    added = constant(f"{node.name}/shift", shift_of(node, full, shift, factor))
     return build.replacement(node, Add(), total, added.output)
+
+
+def _with_lacking(op: Op, w: QuantisedConstant) -> QuantisedConstant:
+    """Weights as they are where i8 holds them, otherwise in i16, with what they lack there."""
+    if not w.lacking.any() or not may_lack(op, w.integers):
+        return w
+    made = whole(op, w.integers, w.lacking)
+    return w if made is None else QuantisedConstant(made, w.scale, np.zeros_like(w.lacking))
 
 
 def _is_padded(op: Op) -> bool:
@@ -137,7 +157,7 @@ def shift_of(node: Node, weights: Array, zero: int, factor: Array | np.float32) 
     return result
 
 
-def _per_output(node: Node, numbers: Array, weights: Array) -> Array | None:
+def per_output(node: Node, numbers: Array, weights: Array) -> Array | None:
     """Numbers of weights as they broadcast to the result; None where they vary inside a sum."""
     rank = weights.ndim
     outputs: tuple[int, ...]
@@ -162,7 +182,8 @@ def _per_output(node: Node, numbers: Array, weights: Array) -> Array | None:
 
 def fits(node: Node, weights: Array) -> bool:
     """Whether every sum of products with these weights fits into 32 bits."""
-    return _terms(node, weights) * _LARGEST_TERM <= _LARGEST_SUM
+    largest = 128 if weights.dtype == np.int8 else int(np.abs(weights.astype(np.int64)).max())
+    return _terms(node, weights) * _LARGEST_BYTE * largest <= _LARGEST_SUM
 
 
 def _terms(node: Node, weights: Array) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from polydevice.dataclass import dataclass
@@ -49,7 +51,7 @@ Parameters = tuple[float, int, ElementType]
 
 @dataclass(frozen=True)
 class QuantisedConstant:
-    """A constant that is (integers + lacking) * scale, the integers in i8.
+    """A constant that is (integers + lacking) * scale; integers in i8, or i16 and nothing lacking.
 
     Scale and what the integers lack (i64) have its rank, and sizes of 1 or its own.
     """
@@ -59,23 +61,23 @@ class QuantisedConstant:
     lacking: Array
 
 
-def quantised(port: Port) -> Quantised | None:
-    """What DequantizeLinear with one constant scale makes of 8-bit integers."""
+def quantised(port: Port, kinds: Sequence[ElementType] = NARROW) -> Quantised | None:
+    """What DequantizeLinear with one constant scale makes of integers of these types."""
     node = port.node
     if not isinstance(node.op, DequantizeLinear) or node.op.block_size:
         return None
-    if port.element_type is not ElementType.f32 or node.inputs[0].element_type not in NARROW:
+    if port.element_type is not ElementType.f32 or node.inputs[0].element_type not in kinds:
         return None
     numbers = _numbers(node)
     return None if numbers is None else Quantised(node.inputs[0], *numbers)
 
 
-def quantiser(node: Node) -> Parameters | None:
+def quantiser(node: Node, kinds: Sequence[ElementType] = NARROW) -> Parameters | None:
     """Scale, zero point and type of what QuantizeLinear makes, one constant each for all."""
     if not isinstance(node.op, QuantizeLinear) or node.op.block_size:
         return None
     kind = node.output.element_type
-    if node.inputs[0].element_type is not ElementType.f32 or kind not in NARROW:
+    if node.inputs[0].element_type is not ElementType.f32 or kind not in kinds:
         return None
     numbers = _numbers(node)
     return None if numbers is None else (*numbers, kind)

@@ -27,7 +27,9 @@ from polydevice_gpu.passes.nesting import nest_bodies as nesting
 from polydevice_gpu.passes.nesting.body_network import Build
 from polydevice_gpu.rewrites import gpu_wishes
 from polydevice_gpu.rewrites.compressed import compress_products
+from polydevice_gpu.rewrites.dynamic_quantize import quantise_at_once
 from polydevice_gpu.rewrites.pad_early import pad_early
+from polydevice_gpu.rewrites.rounded import round_products
 
 QUANTIZATION = (FakeQuantize, QuantizeLinear, DequantizeLinear)
 """Operations that make a network a quantised one."""
@@ -89,6 +91,10 @@ def rewrite(work: Work) -> None:
             compress_products(network)  # before folding, which would make floats of matrices
             if work.target.byte_product:
                 pad_early(network)
+            if work.target.sums_byte_vectors and work.floats is not ElementType.f16:
+                round_products(network)  # likewise
+            if not work.target.is_throughput:
+                quantise_at_once(network)
         if work.floats is not ElementType.f16:
             whole_products(network)  # which kernels for i32 would compute number by number
         check_elements(network)  # unrolling a loop may have made sizes known

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 
 from polydevice.dataclass import dataclass
-from polydevice.dtype import Array
+from polydevice.dtype import Array, ElementType
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.network import Network
 from polydevice.network.dynamic_batch import dynamic_batch_limit, open_batch
@@ -28,6 +28,8 @@ from polydevice_gpu.custom.operation import use_custom_layers
 from polydevice_gpu.host_layers import bodies_of
 from polydevice_gpu.kernels.kernel import Choice
 from polydevice_gpu.passes import split_nv12_inputs as nv12
+from polydevice_gpu.rewrites import gpu_wishes
+from polydevice_gpu.rewrites.rounded import round_products
 from polydevice_gpu.runtime.plan import Plan
 from polydevice_gpu.runtime.state import known_starts
 from polydevice_gpu.tuning.tuner import TuningMode
@@ -145,9 +147,14 @@ def fold_ahead(prepared: Prepared) -> None:
     if prepared.varies:
         check_memory(network, prepared.device)
         use_custom_layers(network, prepared.settings.custom_layers)
-        if prepared.settings.integers and target_of(prepared.device).byte_product:
+        target = target_of(prepared.device)
+        if prepared.settings.integers and target.byte_product:
             network.evaluate = prepared.services.evaluate
-            hold_integers(network)  # before folding, which would make floats of quantised weights
+            # Before folding, which would make floats of quantised weights.
+            wishes = gpu_wishes(target)
+            hold_integers(network, wide=wishes.wide, takes=wishes.takes)
+            if target.sums_byte_vectors and prepared.settings.floats is not ElementType.f16:
+                round_products(network)
         constant_folding(network, prepared.services.evaluate)
     prepared.constants = frozenset(map(id, _constants(network)))
 

@@ -1,11 +1,15 @@
-"""What kernels of products say about terms that are bytes, and about sums of them."""
+"""What kernels of products say about terms that are integers, and about sums of them."""
 
 from __future__ import annotations
 
+import numpy as np
+
 from polydevice_gpu.graph import GpuNode
+from polydevice_gpu.kernels.pointwise.expression import literal
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.types import compute_type
 from polydevice_gpu.ops import INTEGER_PRODUCTS
+from polydevice_gpu.rounded_ops import RoundedConvolution, RoundedMatMul
 
 EXACT_TERMS = (1 << 24) // (255 * 128)
 """So many products of bytes add up to a number that float has, whatever they are."""
@@ -26,14 +30,26 @@ def zero_of(node: GpuNode) -> int:
     return int(getattr(node.op, "zero", 0))
 
 
+def inverse_of(scale: float) -> float:
+    """Return what is multiplied by where the definition divides, in f32."""
+    return float(np.float32(1) / np.float32(scale))
+
+
 def declare_sums(call: Call, otherwise: str = "float") -> None:
-    """Define SUM, the type of sums, and ZERO, the number of the input that means 0.
+    """Define SUM, the type of sums, ZERO, the number of the input that means 0, and ROUNDED(x).
 
     Args:
         call: the launch.
-        otherwise: type of the sums of what are no bytes.
+        otherwise: type of the sums of what are no integers.
     """
-    call.define(SUM="int" if is_byte_product(call.node) else otherwise)
+    op = call.node.op
+    is_rounded = isinstance(op, (RoundedConvolution, RoundedMatMul))
+    call.define(SUM="int" if is_byte_product(call.node) or is_rounded else otherwise)
+    call.define(**{"ROUNDED(x)": "(x)"})
+    if isinstance(op, (RoundedConvolution, RoundedMatMul)):
+        low, high = literal(op.low), literal(op.high)
+        scaled = f"(x) * {literal(inverse_of(op.scale))}"
+        call.define(**{"ROUNDED(x)": f"(int)rint(fmin(fmax({scaled}, {low}), {high}))"})
     if zero_of(call.node):
         call.scalars(ZERO=zero_of(call.node))
     else:

@@ -10,6 +10,7 @@ def unless(*conditions: tuple[object, str]) -> str:
 
 NO_FLOATS = "its values are not computed in float"
 VARIABLE_WEIGHTS = "its weights are no constant"
+WIDE_WEIGHTS = "its weights do not fit into bytes"
 NO_MODE = "none of its modes fits the device and the layer"
 NO_HALF = "it is not computed in half"
 NO_LOCAL_MEMORY = "the device lacks fast local memory"

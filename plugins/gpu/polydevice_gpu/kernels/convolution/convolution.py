@@ -17,6 +17,7 @@ from polydevice_gpu.kernels.byte_terms import (
     is_float_or_byte_product,
 )
 from polydevice_gpu.kernels.convolution.convolution_bytes import ConvolutionBytes
+from polydevice_gpu.kernels.convolution.convolution_words import ConvolutionWords
 from polydevice_gpu.kernels.gemm.convolution_shape import (
     convolution_geometry,
     groups_of,
@@ -48,6 +49,7 @@ from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.layout import Layout, channels_last
 from polydevice_gpu.ops import IntegerConvolution, IntegerGroupConvolution
+from polydevice_gpu.rounded_ops import RoundedConvolution
 
 
 def tile_modes(lanes: Sequence[int], pixels: Sequence[int]) -> tuple[Mode, ...]:
@@ -111,6 +113,7 @@ kernel(IntegerConvolution)(ConvolutionBytesWgmma)
 kernel(IntegerConvolution)(ConvolutionBytesMma)
 kernel(IntegerConvolution)(ConvolutionOfBytes)
 kernel(IntegerConvolution)(ConvolutionBytes)
+kernel(RoundedConvolution)(ConvolutionWords)
 
 
 @kernel(GroupConvolution, IntegerGroupConvolution)
@@ -304,7 +307,10 @@ def dispatch_tiles(call: Call, blocks: int, tiles: int, rows: int) -> None:
         call.dispatch((tiles, blocks, rows), (1, 1, 1))
 
 
-@kernel(Convolution, GroupConvolution, IntegerConvolution, IntegerGroupConvolution)
+@kernel(
+    *(Convolution, GroupConvolution, IntegerConvolution, IntegerGroupConvolution),
+    RoundedConvolution,
+)
 class ConvolutionRef(SingleLaunch):
     """One work-item computes one element of the result."""
 

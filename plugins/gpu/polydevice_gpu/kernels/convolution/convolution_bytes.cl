@@ -6,7 +6,7 @@
 // of bytes (ON_BYTES) or of words; KERNEL_*, STRIDE_*, DILATION_*, PAD_*, IN_*, OUT_*, GROUP_IN,
 // GROUP_OUT, PADDED_OUT (channels of a group, in whole blocks), BLOCKS, EACH, VECTORS, PIXELS, GROUPED,
 // REST (input channels of a group modulo 4), FLIPPED (the input has a sign), STARTS (what sums begin
-// with), if HAS_STARTS; FILL, bytes that stand for a pixel outside; EIGHTS, FOURS (whether channels of a
+// with), if HAS_STARTS; LACKING, what weights of an output have more than FILTER says, if HAS_LACKING; FILL, bytes that stand for a pixel outside; EIGHTS, FOURS (whether channels of a
 // group beyond whole vectors fill such ones), WHOLE (whether there are none beyond); FEW (less than four
 // input channels); FILTER packed as [block, tap, in / 4, lane, in % 4].
 #define LANES (16 * VECTORS)
@@ -53,12 +53,52 @@ int16 add_quads(int16, factor, factor) __asm("llvm.x86.avx512.vpdpbusd.512");
 #define READ_REST(from) READ_APART(from, 1)
 #define PLANE (IN0_AT(0, 0, 0, 0, 1) - IN0_AT(0, 0, 0, 0, 0))
 #define SPAN ((PIXELS - 1) * STRIDE_X + (KERNEL_X - 1) * DILATION_X + 1)
+#if HAS_LACKING
+// The sum of all channels of a pixel.
+static inline int sum_of(__global const uchar* at, int step, int count) {
+    int16 sums = (int16)(0);
+    int i = 0, sum = 0;
+#if !FEW
+    for (; i + 64 <= count; i += 64) {
+        const int16 x =
+            *(__global const loose_int16*)(at + i) ^ (int16)(FLIPPED ? 0x80808080 : 0);
+        ADD_QUADS(sums, x, (int16)(0x01010101));
+    }
+    for (; i + 16 <= count; i += 16)
+        sums += convert_int16(vload16(0, at + i) ^ (uchar16)(FLIPPED ? 0x80 : 0));
+#endif
+    for (; i < count; i++) sum += (uchar)(at[i * step] ^ (FLIPPED ? 0x80 : 0));
+    const int8 eight = sums.lo + sums.hi;
+    const int4 four = eight.lo + eight.hi;
+    return sum + four.s0 + four.s1 + four.s2 + four.s3;
+}
+#endif
 
 KERNEL(convolution_bytes) {
     const int tile = get_global_id(0), chunk = get_global_id(1);
     const int y = get_global_id(2) % OUT_Y, z = get_global_id(2) / OUT_Y % OUT_Z;
     const int b = get_global_id(2) / OUT_Y / OUT_Z;
     const int first_x = tile * PIXELS;
+#if HAS_LACKING
+    int whole[PIXELS];
+    for (int p = 0; p < PIXELS; p++) whole[p] = 0;
+    for (int kz = 0; kz < KERNEL_Z; kz++) {
+        const int iz = z * STRIDE_Z - PAD_Z + kz * DILATION_Z;
+        for (int ky = 0; ky < KERNEL_Y; ky++) {
+            const int iy = y * STRIDE_Y - PAD_Y + ky * DILATION_Y;
+            for (int kx = 0; kx < KERNEL_X; kx++) {
+                for (int p = 0; p < PIXELS; p++) {
+                    const int ix = (first_x + p) * STRIDE_X - PAD_X + kx * DILATION_X;
+                    const int inside =
+                        iz >= 0 && iz < IN_Z && iy >= 0 && iy < IN_Y && ix >= 0 && ix < IN_X;
+                    whole[p] += inside
+                        ? sum_of((__global const uchar*)in0 + IN0_AT(b, iz, iy, ix, 0), PLANE, GROUP_IN)
+                        : sum_of(fill, 1, GROUP_IN);
+                }
+            }
+        }
+    }
+#endif
     for (int block = chunk * EACH; block < min((chunk + 1) * EACH, BLOCKS); block++) {
         const int group = GROUPED ? block * LANES / PADDED_OUT : 0, first = group * GROUP_IN;
         int16 sum[PIXELS][VECTORS];
@@ -70,6 +110,14 @@ KERNEL(convolution_bytes) {
                 sum[p][v] = *(__global const loose_int16*)(starts + block * LANES + v * 16);
 #else
                 sum[p][v] = (int16)(0);
+#endif
+#if HAS_LACKING
+        #pragma unroll
+        for (int p = 0; p < PIXELS; p++)
+            #pragma unroll
+            for (int v = 0; v < VECTORS; v++)
+                sum[p][v] += whole[p] *
+                    *(__global const loose_int16*)(lacking + block * LANES + v * 16);
 #endif
         __global const int* weights = (__global const int*)filter +
             (size_t)block * KERNEL_Z * KERNEL_Y * KERNEL_X * (QUADS + (REST > 0)) * LANES;

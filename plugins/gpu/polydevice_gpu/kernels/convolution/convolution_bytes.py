@@ -40,6 +40,17 @@ _LEAST_OF_GROUP = 4
 NO_INSTRUCTION = "the device has no vectors of sums of products of bytes"
 
 
+def lacking_of(weights: Array) -> Array:
+    """What weights have more than i8 holds: [groups, outputs] of [groups, outputs, ...]."""
+    if weights.dtype == np.int8:
+        return np.zeros(weights.shape[:2], np.int8)
+    wide = weights.reshape(*weights.shape[:2], -1).astype(np.int64)
+    if not wide.size:
+        return np.zeros(weights.shape[:2], np.int64)
+    more: Array = np.maximum(wide.max(-1) - 127, 0) + np.minimum(wide.min(-1) + 128, 0)
+    return more
+
+
 class BytesDirect(SingleLaunch):
     """One work-item computes VECTORS * 16 columns (channels) of PIXELS rows (pixels)."""
 
@@ -53,15 +64,16 @@ class BytesDirect(SingleLaunch):
     )
 
     def best_mode(self, columns: int, rows: int, target: Target) -> int:
-        """The least time, as a product takes half a step and a read of a factor as much."""
+        """The least time."""
+        costs = [self.cost(mode, columns, rows, target) for mode in self.modes]
+        return costs.index(min(costs))
+
+    def cost(self, mode: Mode, columns: int, rows: int, target: Target) -> float:
+        """Return the expected time: a product takes half a step, a read of a factor as much."""
         width = target.nominal(rows)
-
-        def cost(mode: Mode) -> float:
-            pixels, lanes = mode["PIXELS"], 16 * mode["VECTORS"]
-            padded = -(-width // pixels) * pixels * -(-columns // lanes) * lanes
-            return padded * (1 + 1 / pixels + 1 / mode["VECTORS"])
-
-        return min(range(len(self.modes)), key=lambda number: cost(self.modes[number]))
+        pixels, lanes = mode["PIXELS"], 16 * mode["VECTORS"]
+        padded = -(-width // pixels) * pixels * -(-columns // lanes) * lanes
+        return padded * (1 + 1 / pixels + 1 / mode["VECTORS"])
 
     def declare_products(
         self, call: Call, mode: Mode, groups: int, group_out: int, group_in: int
@@ -84,9 +96,14 @@ class BytesDirect(SingleLaunch):
             found = taps(array)
             quads = -(-group_in // 4)
             full = np.zeros((groups, padded_out, quads * 4, found.shape[3]), np.int8)
-            full[:, :group_out, :group_in] = found
+            full[:, :group_out, :group_in] = found - lacking_of(found)[..., np.newaxis, np.newaxis]
             blocks = full.reshape(-1, lanes, quads, 4, found.shape[3])
             return np.asarray(blocks.transpose(0, 4, 2, 1, 3))
+
+        def lacking(array: Array) -> Array:
+            full = np.zeros((groups, padded_out), np.int32)
+            full[:, :group_out] = lacking_of(taps(array))
+            return full.reshape(-1)
 
         kind = f"{type(node.op).__name__}{is_turned} {groups} groups"
         form = Weights(b, f"{kind} in quads of {lanes}", packed, ElementType.i8)
@@ -102,6 +119,10 @@ class BytesDirect(SingleLaunch):
         way = call.target.byte_product
         call.define(IN_ASSEMBLY=way == "x86 assembly", ON_BYTES=way == "x86 bytes")
         call.define(HAS_STARTS=bool(zero), FLIPPED=flipped, REST=group_in % 4)
+        call.define(HAS_LACKING=b.storage is ElementType.i16)
+        if b.storage is ElementType.i16:
+            form = Weights(b, f"{kind} what {lanes} lack", lacking, ElementType.i32)
+            call.buffer("LACKING", form, "int")
         if zero:
             form = Weights(b, f"{kind} sums of {lanes} by {-zero}", starts, ElementType.i32)
             call.buffer("STARTS", form, "int")

@@ -2,7 +2,7 @@
 // NDRange: {OUT_X, OUT_Z * OUT_Y, batch * CHANNELS}; local size free.
 // Layouts: any.   Types: any; sums in SUM.
 // Needs: KERNEL_*, STRIDE_*, DILATION_*, PAD_*, IN_*, OUT_* per axis, GROUP_OUT, GROUP_IN, CHANNELS,
-// SUM, ZERO (of bytes, the number that means 0).
+// SUM, ZERO (of bytes, the number that means 0), ROUNDED(x), which is x, or x rounded.
 // Reads every input once per use; meant for correctness, not speed.
 KERNEL(convolution_ref) {
     const int x = get_global_id(0), y = get_global_id(1) % OUT_Y, z = get_global_id(1) / OUT_Y;
@@ -18,7 +18,7 @@ KERNEL(convolution_ref) {
                     const int ix = x * STRIDE_X - PAD_X + kx * DILATION_X;
                     if (iz < 0 || iz >= IN_Z || iy < 0 || iy >= IN_Y || ix < 0 || ix >= IN_X)
                         continue;
-                    sum += (IN0_LOAD(IN0_AT(b, g * GROUP_IN + c, iz, iy, ix)) - ZERO) *
+                    sum += (ROUNDED(IN0_LOAD(IN0_AT(b, g * GROUP_IN + c, iz, iy, ix))) - ZERO) *
                            IN1_LOAD(IN1_AT(g, f % GROUP_OUT, c, kz, ky, kx));
                 }
     WRITE(sum, b, z, y, x, f);

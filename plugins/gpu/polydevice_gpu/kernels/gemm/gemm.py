@@ -32,7 +32,7 @@ from polydevice_gpu.kernels.gemm.matmul_shape import matrices
 from polydevice_gpu.kernels.geometry import Geometry, spatial
 from polydevice_gpu.kernels.kernel import Kernel, Mode
 from polydevice_gpu.kernels.launch import Launch, Scratch, Weights
-from polydevice_gpu.kernels.reason import VARIABLE_WEIGHTS, unless
+from polydevice_gpu.kernels.reason import VARIABLE_WEIGHTS, WIDE_WEIGHTS, unless
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import compute_type
@@ -249,6 +249,7 @@ class ConvolutionProduct(Product):
         return unless(
             (groups_of(node)[0] == 1, "it has groups"),
             (node.inputs[1].constant is not None, VARIABLE_WEIGHTS),
+            (node.inputs[1].storage is not ElementType.i16, WIDE_WEIGHTS),
         )
 
     def input_layouts(self, node: GpuNode, target: Target) -> dict[int, Layout]:
@@ -306,6 +307,7 @@ class MatmulProduct(Product):
             (b.constant is not None, "its second factor is no constant"),
             (b.rank >= 2 and math.prod(b.shape[:-2]) == 1, "its constant is not one matrix"),
             (not op.transpose_a, "its first factor is transposed"),
+            (b.storage is not ElementType.i16, WIDE_WEIGHTS),
         )
 
     def input_layouts(self, node: GpuNode, target: Target) -> dict[int, Layout]:

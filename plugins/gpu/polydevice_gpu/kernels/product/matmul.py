@@ -17,6 +17,7 @@ from polydevice_gpu.kernels.convolution.convolution import (
     vector_lanes,
 )
 from polydevice_gpu.kernels.convolution.convolution_bytes import MatmulBytes
+from polydevice_gpu.kernels.convolution.convolution_words import MatmulWords
 from polydevice_gpu.kernels.gemm.gemm_async import MatmulAsync
 from polydevice_gpu.kernels.gemm.gemm_bytes import MatmulOfBytes
 from polydevice_gpu.kernels.gemm.gemm_bytes_mma import MatmulBytesMma
@@ -38,6 +39,7 @@ from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.layout import Layout, ordered, planar
 from polydevice_gpu.ops import IntegerMatMul
+from polydevice_gpu.rounded_ops import RoundedMatMul
 
 
 def _lanes(target: Target, n: int) -> int:
@@ -61,6 +63,7 @@ kernel(IntegerMatMul)(MatmulBytesWgmma)
 kernel(IntegerMatMul)(MatmulBytesMma)
 kernel(IntegerMatMul)(MatmulOfBytes)
 kernel(IntegerMatMul)(MatmulBytes)
+kernel(RoundedMatMul)(MatmulWords)
 
 
 @kernel(MatMul, IntegerMatMul)
@@ -172,7 +175,7 @@ class MatmulVector(SingleLaunch):
         dispatch_tiles(call, blocks, tiles, shape.batches)
 
 
-@kernel(MatMul, IntegerMatMul)
+@kernel(MatMul, IntegerMatMul, RoundedMatMul)
 class MatmulRef(SingleLaunch):
     """One work-item computes one element of the result."""
 
