@@ -59,7 +59,7 @@ class Settling:
         """Do what helps the next shapes, before plans are settled; not where there is no thread.
 
         Args:
-            work: raises nothing.
+            work: it; where it raises something, nothing becomes of it.
         """
         with self._lock:
             if not self._is_stopped:
@@ -90,7 +90,10 @@ class Settling:
                     self._thread = None
                     return
                 job = self._jobs.popleft()
-            job()
+            try:
+                job()
+            except Exception as error:  # noqa: BLE001 - what there is stays, which is right
+                _log.info("a plan or table for other sizes was not made: %s", error)
 
 
 def _settle(shapes: Shapes, plan: Plan, whole: Callable[[], Plan | None], replace: Replace) -> None:

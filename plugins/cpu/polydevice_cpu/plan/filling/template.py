@@ -156,11 +156,13 @@ class PlanTemplate:
         contents = self._found, self._recipe, self._packing
         likely = [max(size, 2) for size in sizes]  # where 1 is none of its own class
         sizes = sizes if self._formulas(likely) is None else likely
-        with openmp.threads(openmp.thread_count()):  # what oneDNN is asked with changes
-            made = table_template(self._formulas, contents, self._parts, sizes, pause)
+        try:
+            with openmp.threads(openmp.thread_count()):  # what oneDNN is asked with changes
+                made = table_template(self._formulas, contents, self._parts, sizes, pause)
+        finally:
+            self._is_learning = False
         if made is not None:
             self._tables = sorted([*self._tables, made], key=lambda table: table.late)
-        self._is_learning = False
 
     def _whole(self, sizes: Sequence[int]) -> Plan | None:
         """The plan without strips; plans keep sizes, as the numbers are many more."""
