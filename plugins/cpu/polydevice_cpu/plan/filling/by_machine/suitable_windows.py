@@ -47,7 +47,7 @@ MOST_CHANNELS, MOST_OF_ONE_ELEMENT = 96, 1024
 MOST_WEIGHTS_BYTES = 1 << 20
 """Weights of convolutions along one axis, which are read for every few positions: up to so many
 they take as long as oneDNN's code for a size (0.8 to 1.1 times; 1.8 with 1.8 MB), which it takes
-1 to 25 ms to generate, as it unrolls positions."""
+1 to 25 ms to generate, as it unrolls positions. Those of bytes are kept once more."""
 
 Geometry = Sequence[tuple[int, ...]]
 
@@ -97,6 +97,10 @@ def may_be_by_machine(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
 def _are_of_bytes(given: SymbolicPrimitive) -> bool:
     """Whether windows of bytes lie as code reads them."""
     if given.name not in (CONVOLUTION, TRANSPOSED) or len(given.src.shape) > 4:
+        return False
+    weights = given.arguments[WEIGHTS]
+    assert isinstance(weights, Descriptor)
+    if not is_known(*weights.shape) or math.prod(weights.shape) > MOST_WEIGHTS_BYTES:
         return False
     steps, gaps, pads, _ = cast("Geometry", given.arguments[GEOMETRY])
     if given.name == TRANSPOSED:
