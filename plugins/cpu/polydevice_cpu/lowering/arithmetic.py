@@ -283,7 +283,8 @@ def _runs(value: Value, constant: tuple[int, ...]) -> Runs | None:
         return None
     pixels = value.elements // channels
     copies = RUN
-    if pixels % RUN:  # so many of all, or of the next axis, come out even, for these sizes alone
+    if not happen_to_be_equal(pixels % RUN, 0):
+        # So many of all, or of the next axis, come out even, for these sizes alone.
         count = pixels
         if is_symbolic(pixels):
             steps = zip(value.shape, strides, strict=True)
