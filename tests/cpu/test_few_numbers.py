@@ -112,6 +112,10 @@ def test_what_is_asked_of_floats():
         for name, function in asked.items():
             got = computed(Function(("f32",), (name,), "byte"), [x], np.bool_, shape)
             np.testing.assert_array_equal(got, function(x), name)
+        x = (x * F(0.3) - F(1)).astype(F)
+        for name, function in (("f32 floor", np.floor), ("f32 ceiling", np.ceil)):
+            got = computed(Function(("f32",), (name,), "f32"), [x], F, shape)
+            np.testing.assert_array_equal(got, function(x), name)
 
 
 @with_avx

@@ -173,6 +173,21 @@ def test_conversions(kind, shapes, side):
 @with_avx512
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("shapes", SHAPES)
+def test_whole_numbers_next_to_floats(shapes, side):
+    """Of zeros to the sign."""
+    x = numbers(np.random.default_rng(7), side, "f32", shapes[0])
+    for name, judge in (("floor", np.floor), ("ceiling", np.ceil)):
+        function = Function(("f32",), (f"f32 {name}",), "f32")
+        result = memory(side, "f32", shapes[2])
+        assert not computed(function, [x], result)
+        wanted = np.broadcast_to(judge(x), shapes[2])
+        np.testing.assert_array_equal(result, wanted, name)
+        np.testing.assert_array_equal(np.signbit(result), np.signbit(wanted), name)
+
+
+@with_avx512
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("shapes", SHAPES)
 def test_what_is_asked_of_floats(shapes, side):
     rng = np.random.default_rng(4)
     asked = {

@@ -195,7 +195,4 @@ def zip_map(op: ZipMap, x: Array) -> Array:
     rows = x if x.ndim == 2 else np.atleast_2d(x)
     if rows.shape[1] != op.size:
         raise InferenceError(f"there are {rows.shape[1]} scores for {op.size} labels")
-    maps = _maps_of(op)(rows)
-    made = np.empty(len(maps), object)
-    made[:] = maps
-    return made
+    return container(_maps_of(op)(rows))

@@ -189,8 +189,7 @@ def _unique_texts(x: Array) -> tuple[Array, Array, Array, Array]:
     items = x.tolist()
     ordered = sorted(dict.fromkeys(items))
     number = dict(zip(ordered, range(len(ordered)), strict=True))
-    values = np.empty(len(ordered), object)
-    values[:] = ordered
+    values = np.fromiter(ordered, object, len(ordered))
     inverse = np.fromiter(map(number.__getitem__, items), np.int64, len(items))
     first = np.empty(len(ordered), np.int64)
     first[inverse[::-1]] = np.arange(len(items) - 1, -1, -1)  # of several, the last one stays

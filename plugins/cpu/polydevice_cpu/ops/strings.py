@@ -72,9 +72,7 @@ def _of_texts(compute: Callable[[list[str]], T], x: Array) -> T:
 
 def strings(items: list[str], shape: tuple[int, ...]) -> Array:
     """Return texts as an array."""
-    array = np.empty(len(items), object)
-    array[:] = items
-    return array.reshape(shape)
+    return np.fromiter(items, object, len(items)).reshape(shape)
 
 
 def _parts(items: list[str]) -> Iterator[list[str]]:

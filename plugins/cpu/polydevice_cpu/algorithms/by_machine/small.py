@@ -100,6 +100,8 @@ _PIECES = {
     "is not 0": "4885c00f95c0",  # test rax, rax; setne al
     # vxorps xmm1, xmm1, xmm1; vcmpneqss xmm0, xmm0, xmm1; vmovd eax, xmm0; and eax, 1
     "f32 is not 0": "c5f057c9c5fac2c104c5f97ec083e001",
+    "f32 floor": "c4e3790ac009",  # vroundss xmm0, xmm0, xmm0, 9
+    "f32 ceiling": "c4e3790ac00a",  # vroundss xmm0, xmm0, xmm0, 10
     "f32 is NaN": "c5f82ec00f9ac0",  # vucomiss xmm0, xmm0; setp al
     # vmovd eax, xmm0; and eax, 0x7fffffff; cmp eax, 0x7f800000; sete al
     "f32 is infinite": "c5f97ec025ffffff7f3d0000807f0f94c0",

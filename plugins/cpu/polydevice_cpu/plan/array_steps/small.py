@@ -81,6 +81,10 @@ _OF_ONE_INTEGER: dict[type[Op], str] = {
     math.Negative: "negative",
     math.Sign: "sign",
 }
+_ROUNDED: dict[type[Op], str] = {
+    math.Floor: "f32 floor",
+    math.Ceiling: "f32 ceiling",
+}
 _TESTS: dict[type[Op], str] = {
     math.IsNaN: "f32 is NaN",
     math.IsInf: "f32 is infinite",
@@ -139,7 +143,7 @@ def _function(op: Op, kinds: Sequence[np.dtype[Any]] | None) -> Function | None:
         return None
     if kinds is None:
         tables = [_OF_INTEGERS, _OF_FLOATS, _COMPARISONS, _OF_BITS]
-        tables += _QUOTIENTS, _BITWISE, _TESTS, _SHIFTS, _OF_ONE_INTEGER
+        tables += _QUOTIENTS, _BITWISE, _TESTS, _SHIFTS, _OF_ONE_INTEGER, _ROUNDED
         is_known = any(type(op) in each for each in tables)
         unary = logical.LogicalNot, bitwise.BitwiseNot
         is_known = is_known or isinstance(op, (Select, Convert, *unary))
@@ -162,6 +166,8 @@ def _function(op: Op, kinds: Sequence[np.dtype[Any]] | None) -> Function | None:
         return Function((*reads,), ("not" if is_boolean else "invert",), store) if may else None
     if type(op) in _TESTS:
         return _test(op, reads)
+    if type(op) in _ROUNDED:
+        return Function(("f32",), (_ROUNDED[type(op)],), "f32") if reads == ["f32"] else None
     if type(op) in _OF_ONE_INTEGER:
         step = _OF_ONE_INTEGER[type(op)]
         return None if kinds[0].kind not in "iu" else Function((*reads,), (step,), store)

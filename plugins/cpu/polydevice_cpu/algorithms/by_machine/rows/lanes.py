@@ -76,6 +76,9 @@ _CLASSES = {"f32 is infinite": 0x18, "f32 is finite": 0x99}
 _CONVERSIONS = {"from f32": (0x7A, 1), "f32 to i32": (0x5B, 2)}
 """Opcodes and prefixes of what cuts off fractions: to words of 8 bytes, and of 4."""
 
+_ROUNDED = {"f32 floor": 9, "f32 ceiling": 10}
+"""How the next whole number is found."""
+
 _OTHERS = ("not", "abs", "sign", "to f32", "f32 is not 0", "f32 is NaN")
 _STEPS = frozenset(
     (
@@ -88,7 +91,7 @@ _STEPS = frozenset(
         *_ALIKE,
         *_OTHERS,
     )
-).union(_CLASSES, _CONVERSIONS)
+).union(_CLASSES, _CONVERSIONS, _ROUNDED)
 
 # What loads numbers of a kind as words of 4 and of 8 bytes: opcodes of the second kind.
 _WIDENING = {
@@ -286,6 +289,9 @@ class _Lanes(Instructions):
             self._apply(wide if self._wide else narrow, _MADE, 0, 1, kind=kind)
         elif step in _QUOTIENTS:
             self._append_quotient(step, mask)
+        elif step in _ROUNDED:
+            self._apply(0x08, _MADE, 0, 0, kind=3)  # vrndscaleps
+            self.text.append(_ROUNDED[step])
         elif step == "select":
             self._apply(0x27, _TOLD, 0, 0, kind=2)  # vptestm
             self._apply(0x64, _MADE, 2, 1, kind=2, mask=_TOLD)  # vpblendm
