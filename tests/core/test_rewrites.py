@@ -215,6 +215,52 @@ def test_networks_of_integers_keep_their_names_and_answers(dynamic: bool) -> Non
             np.testing.assert_allclose(executable.infer({"x": x})["y"], answer(model, x), 1e-5)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_weights_beyond_i8_are_whole_where_a_device_wishes_so(dynamic: bool) -> None:
+    """Of u8 with zero points that are not 128: one product, not another one of ones."""
+    rng = np.random.default_rng(3)
+    w, zeros = rng.integers(0, 256, (70, 4)).astype(np.uint8), np.array([0, 255, 7, 130], np.uint8)
+    w[:2] = [[0], [255]]
+    make = helper.make_node
+    constants = {"w": w, "z": zeros, "s": np.float32(0.01), "t": np.uint8(9)}
+    if dynamic:
+        nodes = [
+            make("DynamicQuantizeLinear", ["x"], ["q", "qs", "qz"]),
+            make("MatMulInteger", ["q", "w", "qz", "z"], ["p"]),
+            make("Cast", ["p"], ["y"], to=TensorProto.FLOAT),
+        ]
+    else:
+        constants["r"] = np.full(4, 0.02, np.float32)
+        nodes = [
+            make("QuantizeLinear", ["x", "s", "t"], ["q"]),
+            make("DequantizeLinear", ["q", "s", "t"], ["d"]),
+            make("DequantizeLinear", ["w", "r", "z"], ["v"], axis=1),
+            make("MatMul", ["d", "v"], ["y"]),
+        ]
+    graph = helper.make_graph(
+        nodes,
+        "whole",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 70])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, 4])],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    wanted = w.astype(int) - zeros
+    for wishes, count in (
+        (Wishes(integers=True, wide=True), 1),
+        (Wishes(integers=True), 2),
+        (Wishes(integers=True, wide=True, takes=lambda node: False), int(dynamic)),
+    ):
+        with Core() as core:
+            network = core.read_network(model.SerializeToString())
+        assert rewrite(network, wishes, evaluate)["hold integers"] == count
+        products = [n for n in network.nodes() if n.op.type == "IntegerProduct"]
+        assert len(products) == count
+        if count == 1:
+            assert np.array_equal(products[0].inputs[1].node.constant, wanted)
+            assert products[0].inputs[1].element_type is ElementType.i16
+
+
 @pytest.mark.parametrize("package", ["decompose", "recognise"])
 def test_files_are_called_as_those_of_their_operations(package: str) -> None:
     found = importlib.import_module(f"polydevice.rewrites.{package}")
