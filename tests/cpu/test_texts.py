@@ -241,7 +241,12 @@ def test_labels_of_narrow_and_wide_integers(kind):
     table = Labels([3, 0, 100, 3], [1.5, 2, 3, 4], -1, np.dtype(np.float32))
     x = np.array([[0, 1, 2], [3, 100, 101]], kind)
     np.testing.assert_array_equal(table.of(x), [[2, -1, -1], [4, 3, -1]])
+    np.testing.assert_array_equal(table.of(x.T), np.float32([[2, 4], [-1, 3], [-1, -1]]))
     assert table.of(x).dtype == np.float32
+    for number, label in ((100, "c"), (7, "?")):
+        one = Labels([3, 100], ["b", "c"], "?", np.dtype(object)).of(np.array(number, kind))
+        assert one.shape == ()
+        assert one.item() == label
     assert labels.MOST_SPREAD > 100
 
 

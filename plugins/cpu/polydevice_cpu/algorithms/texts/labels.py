@@ -43,26 +43,28 @@ class Labels:
         self._other = len(keys)
         odd = [n for n, key in enumerate(keys) if isinstance(key, float) and math.isnan(key)]
         self._nan = odd[-1] if odd else None
-        self._first, self._table = 0, np.empty(0, np.int64)
+        self._first, self._spread = 0, self._values[:0]
+        """The value of each whole number from the first key on, and of all others."""
         if keys and all(type(key) is int for key in keys):
             self._first, last = min(keys), max(keys)
             if last - self._first < MOST_SPREAD:
-                self._table = np.full(last - self._first + 2, len(keys), np.int64)
+                table = np.full(last - self._first + 2, len(keys), np.int64)
                 places = np.array(keys, np.int64) - self._first
-                self._table[places] = np.arange(len(keys))
+                table[places] = np.arange(len(keys))
+                self._spread = self._values.take(table)
+        self._last = np.uint64(max(len(self._spread) - 1, 0))
 
     def of(self, x: Array) -> Array:
         """Return the values of elements, of their shape."""
+        if x.dtype.kind == "i" and len(self._spread):
+            if not x.ndim:
+                return self.of(x.reshape(1)).reshape(())
+            # Differences may be too large for 64 bits, and are then as small as negative ones.
+            places = (x.astype(np.int64, copy=False) - self._first).view(np.uint64)
+            return np.asarray(self._spread.take(np.minimum(places, self._last).view(np.int64)))
         return np.asarray(self._values.take(self._places(x)).reshape(x.shape))
 
     def _places(self, x: Array) -> Array:
-        last = len(self._table) - 1
-        if x.dtype.kind == "i" and last > 0:
-            wide = x.reshape(-1).astype(np.int64, copy=False)
-            # Differences may be too large for 64 bits, and are then as small as negative ones.
-            places = (wide - self._first).view(np.uint64)
-            places = np.minimum(places, np.uint64(last)).view(np.int64)
-            return np.asarray(self._table.take(places))
         flat = x.reshape(-1)
         items = flat.tolist()
         numbers = map(self._numbers.get, items, repeat(self._other))
