@@ -19,6 +19,7 @@ from polydevice_gpu.kernels.kernel import all_kernels
 from polydevice_gpu.measured_ops import MeasuredMatMul, MomentsMatMul
 from polydevice_gpu.ops import NormalizedMatMul
 from polydevice_gpu.options import GpuOptions
+from polydevice_gpu.rounded_ops import RoundedConvolution
 from polydevice_gpu.tuning.candidate_runner import CandidateRunner, Outcome
 from polydevice_gpu.tuning.candidates import candidates
 from polydevice_gpu.tuning.layer_key import layer_key
@@ -35,6 +36,8 @@ TUNABLE = [
     # These are computed in one way but on NVIDIA's matrix units, and in half.
     if op not in (NormalizedMatMul, MeasuredMatMul, MomentsMatMul)
 ]
+ON_PROCESSORS = (RoundedConvolution,)
+"""What is computed in several ways by OpenCL on processors alone."""
 
 
 @pytest.fixture(scope="module")
@@ -82,12 +85,16 @@ def test_is_tuned_and_remembered(monkeypatch, load, core, tmp_path, op):
         return outcome and Outcome(outcome.outputs, clock[0])
 
     monkeypatch.setattr(CandidateRunner, "run", run)
-    case, network = next(
+    found = (
         (case, network)
         for case in cases_of(op, "f4")
         for network in _networks(case)
         if _is_several_ways(load, core, network, op)
     )
+    case, network = next(found, (None, None))
+    if case is None and op in ON_PROCESSORS:
+        pytest.skip(f"{op.__name__} is computed in one way but on processors")
+    assert case is not None
     path = tmp_path / "tuning.json"
     default = [n.choice for n in _nodes(load(network, "TUNING_DISABLED", path), op)]
     created = load(network, "TUNING_CREATE", path)
