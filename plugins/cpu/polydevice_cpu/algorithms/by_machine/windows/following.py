@@ -190,18 +190,23 @@ def _append_tensor(
 ) -> None:
     """Add what the result has held, or what lies elsewhere as the result does."""
     code.load(RBP, RSP, AT["apart"])
-    code.scaled(R14, RBP, RBP, 2)
     code.move(R8, RCX)
+    loads = code.loads
     if function is Function.ADD:
-        code.add(R8, RDI, code.places["other"])
+        loads = code.loads_other
         code.subtract(R8, RDI, code.places["result"])
+        for bits in ("49c1", "48c1") if code.shift else ():  # of R8, and of RBP
+            last = 0 if bits == "49c1" else 5
+            code.raw(f"{bits}{(0xE0 if code.shift > 0 else 0xF8) + last:02x}02")  # shl, sar
+        code.add(R8, RDI, code.places["other"])
+    code.scaled(R14, RBP, RBP, 2)
     block, mask = where
 
     def append(number: int, *place: int) -> None:
-        if code.loads is None:
+        if loads is None:
             code.vector(ADD, sums[number], sums[number], *place, behind=block, mask=mask)
             return
-        code.vector(code.loads, _COPY, 0, *place, behind=block, kind=2, prefix=1, mask=mask)
+        code.vector(loads, _COPY, 0, *place, behind=block, kind=2, prefix=1, mask=mask)
         code.vector(AS_FLOATS, _COPY, 0, _COPY, is_memory=False)
         code.of_vectors(ADD, sums[number], sums[number], _COPY)
 

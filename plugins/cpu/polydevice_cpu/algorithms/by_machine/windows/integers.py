@@ -65,6 +65,7 @@ class Integers(NamedTuple):
             channels have.
         rest: of windows of one element, bytes of a position behind the last four; they are read
             with those before them, whose weights are 0 then.
+        other: what is added, if that lies elsewhere.
     """
 
     source: Held
@@ -72,6 +73,12 @@ class Integers(NamedTuple):
     has_zero: bool = False
     has_factor: bool = False
     rest: int = 0
+    other: Held = Held.FLOATS
+
+    @property
+    def shift(self) -> int:
+        """By how many bits places of what is added are further apart than those of the result."""
+        return {1: 0, 4: 2}[self.other.size_bytes] - {1: 0, 4: 2}[self.result.size_bytes]
 
     @property
     def is_moved(self) -> bool:

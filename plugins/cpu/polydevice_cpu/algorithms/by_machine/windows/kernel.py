@@ -61,7 +61,8 @@ def kernel(
     """
     code = WindowCode()
     if integers is not None:
-        code = WindowCode(SIZES_OF_BYTES, integers.result.value)
+        held = integers.result.value, integers.other.value
+        code = WindowCode(SIZES_OF_BYTES, *held, integers.shift)
     code.begin(len(SLOTS))
     code.store(RDI, RSP, AT["given"])
     for register, name in ((R10, "element"), (R11, "weights_row")):

@@ -177,7 +177,6 @@ class Functions:
 
     Attributes:
         integers: how bytes are read and what becomes of their sums; None where there are floats.
-        moves_positions: whether a number for each position is added.
     """
 
     def __init__(
@@ -191,8 +190,18 @@ class Functions:
         """Emit nothing yet."""
         self._chain, self._terms, self._has_bias = tuple(chain), terms, has_bias
         self.integers = integers
-        self.moves_positions = Function.MOVE in self._chain
         self._found: dict[Tile, Any] = {}
+
+    def beside(self, place: int) -> int:
+        """Return where in what is added that lies which belongs to a place of the result.
+
+        Nowhere but at its start, if there is one number for each position.
+        """
+        if Function.MOVE in self._chain:
+            return 0
+        if self.integers is None:
+            return place
+        return place * self.integers.other.size_bytes // self.integers.result.size_bytes
 
     def of(self, tile: Tile) -> Any | None:
         """Return a function that computes a tile at once; None where there cannot be any."""
@@ -353,9 +362,8 @@ def told_of(made: Functions, given: TileCalls, constants: Constants) -> list[Tol
     rest = *before, rows.size, columns.size, *behind
     rest += *constants.told, *rows.numbers, *columns.numbers
     more = () if made.integers is None else (0, 0)
-    beside = 0 if made.moves_positions else 1  # what lies as the result does
     return [
-        (function, (first + source, beside * (at + result), *more, at + result, *words, *rest))
+        (function, (first + source, made.beside(at + result), *more, at + result, *words, *rest))
         for function, (source, result), words in heads
     ]
 
@@ -388,7 +396,7 @@ def code_of(
     more = 0 if made.integers is None else _MORE_OF_BYTES
     for start in reversed(starts):
         numbers[start] += first - known.first
-        numbers[start + 1] += 0 if made.moves_positions else at - known.at
+        numbers[start + 1] += made.beside(at) - made.beside(known.at)
         numbers[start + (4 if more else 2)] += at - known.at
         numbers[start + _SIZES_AT + more : start + _SIZES_AT + more + len(sizes)] = sizes
         numbers[end - len(kinds) : end] = kinds

@@ -52,12 +52,20 @@ class WindowCode(Instructions):
     Attributes:
         places: of the sizes, by name.
         loads: the instruction that makes results of 8 bits numbers of 32; None where they are such.
+        loads_other: the same of what lies elsewhere and is added.
+        shift: by how many bits places of that are further apart than those of the result.
     """
 
-    def __init__(self, sizes: Sequence[str] = SIZES, loads: int | None = None) -> None:
+    def __init__(
+        self,
+        sizes: Sequence[str] = SIZES,
+        loads: int | None = None,
+        loads_other: int | None = None,
+        shift: int = 0,
+    ) -> None:
         super().__init__()
         self.places = {name: number for number, name in enumerate(sizes)}
-        self.loads = loads
+        self.loads, self.loads_other, self.shift = loads, loads_other, shift
 
     def given(self, register: int, name: str) -> None:
         """Load a size; RDI has their address."""

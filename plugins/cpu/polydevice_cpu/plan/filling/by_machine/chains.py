@@ -49,11 +49,13 @@ def _link(post_op: PostOp, result: Argument) -> Link | None:
     return link_of(post_op)
 
 
-def lies_as(layout: Descriptor, result: Argument) -> bool:
-    """Return whether a layout is that of the result for all sizes, and of the same type."""
+def lies_as(layout: Descriptor, result: Argument, *, of_any_type: bool = False) -> bool:
+    """Return whether a layout is that of the result for all sizes, and of its or of any type."""
     if not isinstance(layout, SymbolicDescriptor) or not isinstance(result, SymbolicDescriptor):
         return False
-    if not (is_strided(layout) and is_strided(result)) or layout.data_type != result.data_type:
+    if not (is_strided(layout) and is_strided(result)):
+        return False
+    if layout.data_type != result.data_type and not of_any_type:
         return False
     assert layout.strides is not None
     assert result.strides is not None

@@ -71,8 +71,19 @@ MORE_NS, MORE_OF_SIGNED_NS, MORE_OF_OWN_NS, MORE_WITHOUT_TILES_NS = 0.15, 0.23, 
 and of channels of their own; and where there is no AMX."""
 
 
+LONGER = 3
+"""So many times as long as in floats it takes oneDNN to make code with AMX: 1 to 3 ms a size."""
+
+
 def is_worth_it(given: SymbolicPrimitive, steps: int, most_us: float) -> bool:
-    """Whether code takes at most so much longer than oneDNN's, for each thread."""
+    """Whether code takes at most so much longer than oneDNN's, for each thread.
+
+    Args:
+        given: what it computes.
+        steps: how many.
+        most_us: how much longer it may take in floats; in plans that run often less than `LESS_US`.
+    """
+    most_us = most_us * LONGER if most_us > LESS_US else most_us
     if is_depthwise(given):
         more_ns = MORE_OF_OWN_NS
     elif "amx" not in given.implementation:
@@ -253,7 +264,17 @@ def _integers(given: SymbolicPrimitive) -> Integers:
         quantised is not None and quantised.zero_point_mask is not None,
         quantised is not None and quantised.scale_mask is not None,
         _rest(given) or 0,
+        _other(given),
     )
+
+
+def _other(given: SymbolicPrimitive) -> Held:
+    """What is added that lies elsewhere; floats where there is nothing."""
+    *_, result, attributes = _sides(given)
+    for post_op in attributes.post_ops:
+        if isinstance(post_op, Binary) and lies_as(post_op.operand, result, of_any_type=True):
+            return _HELD.get(post_op.operand.data_type, Held.FLOATS)
+    return Held.FLOATS
 
 
 def _operand(number: int, argument: Arg = Arg.SRC_1) -> int:
@@ -302,8 +323,8 @@ def _link(
     if not isinstance(post_op, Binary):
         return link_of(post_op)
     operand = post_op.operand
-    if post_op.algorithm == Algorithm.BINARY_ADD and lies_as(operand, result):
-        return Function.ADD, 0.0, 0.0
+    if post_op.algorithm == Algorithm.BINARY_ADD and lies_as(operand, result, of_any_type=True):
+        return (Function.ADD, 0.0, 0.0) if operand.data_type in _HELD else None
     if operand.data_type is not DataType.F32:
         return None
     if post_op.algorithm == Algorithm.BINARY_ADD and _is_by_position(given, operand):
