@@ -188,13 +188,16 @@ class Templates(Generic[P]):
             shapes: of the inputs.
             trace: makes a plan with formulas.
             pause: called again and again meanwhile.
-            is_kept: whether plans are filled in from it for who asks for one.
+            is_kept: whether plans are filled in from it for who asks for one; one that is not is
+                made as `plan` makes them.
 
         Raises:
             InferCancelledError: the caller was told to give up; or InferTimeoutError, likewise.
         """
         if not self.may_learn(shapes):
             return None
+        if not is_kept and self._is_one_alike:
+            shapes = self._without_ones(shapes)
         template = self._traced(shapes, trace, pause)
         return template if template is None or not is_kept or self._keep(template) else None
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from polydevice.dtype import Array, ElementType
 from polydevice.ops.softmax import LogSoftmax, SoftMax
-from polydevice.symbolic_trace import chosen
+from polydevice.symbolic_size import is_symbolic
 from polydevice_cpu.algorithms.by_machine.code import Code, has_avx512
 from polydevice_cpu.algorithms.by_machine.rows import shares, wide_rows
 from polydevice_cpu.lower import lowers
@@ -61,7 +61,7 @@ def lower_softmax(builder: PlanBuilder, node: Node) -> bool:
         builder.refuse(node.name, reason)
         return False
     rows = math.prod(value.shape) // max(value.shape[axis], 1)
-    is_short = chosen(lambda: bool(1 < value.shape[axis] <= FEW_TERMS and rows >= MANY_ROWS))
+    is_short = 1 < value.shape[axis] <= FEW_TERMS and rows >= MANY_ROWS
     if is_short and not isinstance(op, LogSoftmax):
         return False
     layouts = [value.descriptor, Descriptor.dense(value.shape, value.descriptor.data_type)]
@@ -118,12 +118,11 @@ def _by_machine(builder: PlanBuilder, node: Node, value: Value, axis: int) -> bo
         return False
     value = builder.wide(value)
     sizes = _around(value, axis)
-    behind, elements = sizes[2], value.elements
     logarithm = isinstance(node.op, LogSoftmax)
-    if chosen(lambda: bool(1 < behind < SIDE_BY_SIDE and elements >= MOVED)):
+    if 1 < sizes[2] < SIDE_BY_SIDE and value.elements >= MOVED:
         value = builder.in_layout(value, _along(value, axis))
         sizes = _around(value, axis)
-    elif not logarithm and chosen(lambda: _is_short(*sizes)):
+    elif not logarithm and _is_short(*sizes):
         return False
     result = builder.new(value.descriptor)
     seen, target = (each.view(sizes, row_major(sizes)) for each in (value, result))
@@ -149,7 +148,9 @@ def _by_machine(builder: PlanBuilder, node: Node, value: Value, axis: int) -> bo
 
 
 def _is_short(before: int, length: int, behind: int) -> bool:
-    """Whether there are many rows of few terms."""
+    """Whether there are many rows of few terms; not of terms whose number may be any."""
+    if is_symbolic(length):
+        return False
     return behind == 1 and 1 < length <= FEW_TERMS and before >= MANY_ROWS
 
 
