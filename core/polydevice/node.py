@@ -161,6 +161,8 @@ class Node:
                 return results
         if any(r.value is not None or r.kind != "tensor" for r in results):
             return results
+        if any(r.shape is not None and any(map(is_symbolic, r.shape)) for r in results):
+            return results  # its elements serve one size only
         if any((r.span_bytes or 0) > _limit(r) * _LARGEST_ITEM for r in results):
             return results
         partial = any(
@@ -171,8 +173,6 @@ class Node:
         )
         if partial and not _follows_sizes(self.op, given):
             return results
-        if any(r.shape is not None and any(map(is_symbolic, r.shape)) for r in results):
-            return results  # its elements serve one size only
         arrays = [d.value for d in given if d.value is not None]
         values = compute_ahead(lambda: evaluate(self.op, arrays))
         if values is None or any(v.size > _limit(r) for r, v in zip(results, values, strict=True)):

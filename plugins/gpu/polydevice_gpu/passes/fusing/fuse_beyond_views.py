@@ -188,7 +188,7 @@ def _seen_back(operand: Value, view: GpuNode, way: Way) -> Value | None:
             data = np.asarray(operand.constant).reshape(shape).transpose(back)
             return _constant(operand, data, "turned")
         target = tuple(shape[axis] for axis in back)
-        kept = [axis for axis in back if shape[axis] != 1]
+        kept = [axis for axis in back if not is_one(shape[axis])]
         if kept == sorted(kept):  # equal sizes would say so of axes that changed places, too
             return _reshaped(operand, target, view, made)
         full = _reshaped(operand, shape, view, made)
