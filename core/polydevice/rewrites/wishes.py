@@ -57,6 +57,7 @@ class Wishes:
             each with a condition on what was recognised.
         leave: nodes that are to stay as they are.
         unroll: which loops become plain layers.
+        loops: which of these the device wants so.
         integers: whether quantised products are computed on integers (`IntegerProduct`).
         exact: whether functions of integers of 8 bits keep their roundings on the way, as a device
             that looks results up has them for nothing; else those that move no result by more than
@@ -75,6 +76,7 @@ class Wishes:
     recognise: Mapping[type[Op], When] = field(default_factory=dict)
     leave: When = never
     unroll: Unroll = Unroll.NEVER
+    loops: When = always
     integers: bool = False
     exact: bool = False
     settle: bool = False

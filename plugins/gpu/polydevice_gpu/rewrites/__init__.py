@@ -23,6 +23,7 @@ from polydevice.rewrites import Rule, Unroll, When, Wishes, always, nothing, rul
 from polydevice.rewrites.facts import parameters_known, shape_of
 from polydevice.rewrites.integers.dynamic_range import DynamicRange
 from polydevice.rewrites.integers.integer_product import IntegerProduct
+from polydevice.symbolic_trace import chosen
 from polydevice_gpu.host_layers import why_on_host
 from polydevice_gpu.kernels.row.cumulative import walks_lines
 from polydevice_gpu.kernels.row.dynamic_range import MOST_ELEMENTS
@@ -51,6 +52,7 @@ def gpu_wishes(
     floats: ElementType | None = None,
     integers: bool = False,
     unroll: Unroll = Unroll.NEVER,
+    loops: When = always,
     prepare: Callable[[Network], None] = nothing,
 ) -> Wishes:
     """Return what a device wants: decomposed is what no kernel takes whole.
@@ -60,7 +62,7 @@ def gpu_wishes(
         floats: the type in which f16 and f32 values are stored; None for each its own.
         integers: whether quantised products are computed on integers.
         unroll: which loops become plain layers.
-        prepare: see `Wishes`.
+        loops, prepare: see `Wishes`.
     """
 
     def stored(port: Port) -> ElementType:
@@ -69,7 +71,7 @@ def gpu_wishes(
     decompose: dict[type[Op], When] = dict.fromkeys(rules(), always)
     decompose[AvgPool] = lambda node: math.prod(shape_of(node.inputs[0])[2:]) >= LEAST_POSITIONS
     decompose[DynamicRange] = lambda node: (
-        target.is_throughput or math.prod(shape_of(node.inputs[0])) > MOST_ELEMENTS
+        target.is_throughput or chosen(lambda: math.prod(shape_of(node.inputs[0])) > MOST_ELEMENTS)
     )
     for running in (CumSum, CumProd):
         decompose[running] = lambda node: not walks_lines(node, target)
@@ -104,8 +106,10 @@ def gpu_wishes(
         },
         leave=lambda node: bool(why_on_host(node)),
         unroll=unroll,
+        loops=loops,
         integers=integers,
         settle=True,
+        collect=True,
         prepare=prepare,
     )
 
