@@ -16,6 +16,7 @@ from polydevice.ops.reshape import Reshape
 from polydevice.ops.slice import Slice
 from polydevice.ops.split import Split, VariadicSplit
 from polydevice.ops.transpose import Transpose
+from polydevice.shape import are_same
 from polydevice.symbolic_size import array_of, is_formula
 
 Input = Union[Port, Array, int, float, bool, "list[int]", "tuple[int, ...]"]
@@ -119,7 +120,7 @@ class Emitter:
 
     def reshape(self, x: Port, shape: Sequence[int]) -> Port:
         """Show a value in another shape, in which one size may be -1; `x` where it has it."""
-        if x.shape is not None and tuple(x.shape) == tuple(shape):
+        if x.shape is not None and are_same(tuple(x.shape), shape):
             return x
         if x.node.constant is not None:
             return self.value(x.node.constant.reshape(shape), x.element_type)

@@ -220,7 +220,7 @@ def is_one(size: object) -> bool:
     return type(size) is not SymbolicSize and size == 1
 
 
-def are_same(sizes: Sequence[int], others: Sequence[int]) -> bool:
+def are_same(sizes: Sequence[DimLike], others: Sequence[DimLike]) -> bool:
     """Whether sizes are equal and stay equal.
 
     For where what is made for sizes that differ is right for equal ones, too.

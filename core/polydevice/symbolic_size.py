@@ -116,12 +116,21 @@ def single_bits(number: Number) -> int:
 
 def largest(sizes: Sequence[Number]) -> Number:
     """Return the largest of sizes, by a formula: no other one of them makes another plan."""
+    return _one_of(max, sizes)
+
+
+def smallest(sizes: Sequence[Number]) -> Number:
+    """Return the smallest of sizes, likewise."""
+    return _one_of(min, sizes)
+
+
+def _one_of(choose: Callable[..., Number], sizes: Sequence[Number]) -> Number:
     symbolic = next((size for size in sizes if type(size) is SymbolicSize), None)
     if symbolic is None or len(sizes) == 1:
-        return max(sizes)
-    trace = symbolic.trace
-    names = [named(size, {}, {}) for size in sizes]
-    return trace.computed(("max", *names), f"max({', '.join(names)})", max(map(number_of, sizes)))
+        return choose(sizes)
+    name, names = choose.__name__, [named(size, {}, {}) for size in sizes]
+    value = choose(map(number_of, sizes))
+    return symbolic.trace.computed((name, *names), f"{name}({', '.join(names)})", value)
 
 
 def _refuse_another(*traces: Trace) -> None:

@@ -263,23 +263,24 @@ def gains(condition: Callable[[], bool]) -> bool:
 
     What is made because it does not hold is right for all sizes, so that this is a choice.
     """
-    trace = _TRACE.get()
-    if trace is None:
-        return condition()
-    with trace.choice() as number:
-        holds = condition()
-    for each in number:
-        trace.ask(each, Asked(lambda _: "what gains by sizes", lambda _: not holds, None))
-    return holds
+    return _chosen(condition, lambda holds: not holds)
 
 
 def chosen(choose: Callable[[], T]) -> T:
-    """Return what is chosen among ways that are all right, which guards nothing; see `choice`."""
+    """Return what a function chooses, of ways that differ in time alone: each is right for all."""
+    return _chosen(choose, lambda _: True)
+
+
+def _chosen(choose: Callable[[], T], serves_others: Callable[[T], bool]) -> T:
     trace = _TRACE.get()
     if trace is None:
         return choose()
-    with trace.choice():
-        return choose()
+    with trace.choice() as number:
+        made = choose()
+    is_possible = serves_others(made)
+    for each in number:
+        trace.ask(each, Asked(lambda _: "what gains by sizes", lambda _: is_possible, None))
+    return made
 
 
 def settled(text: str) -> str:

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
-from polydevice.symbolic_size import decided, is_symbolic, is_within, largest, single_bits
-from polydevice.symbolic_trace import tracing
+from polydevice.symbolic_size import decided, is_symbolic, is_within, largest, single_bits, smallest
+from polydevice.symbolic_trace import chosen, gains, tracing
 
 
 def plain(size):
@@ -103,11 +103,28 @@ def test_the_largest_of_sizes_and_their_bits():
     with tracing() as trace:
         first, second = trace.input(5), trace.input(9)
         wanted = [largest([first, second, 7]), largest([first]), single_bits(first)]
+        wanted += [smallest([first, second, 7])]
     formulas = trace.formulas(wanted)
     for one, other in ((5, 9), (9, 5), (1, 2)):
         bits = {1: 0x3F800000, 5: 0x40A00000, 9: 0x41100000}[one]
-        assert formulas([one, other]) == ([max(one, other, 7), one, bits], [])
-    assert largest([3, 8]) == 8
+        most, least = max(one, other, 7), min(one, other, 7)
+        assert formulas([one, other]) == ([most, one, bits, least], [])
+    assert (largest([3, 8]), smallest([3, 8])) == (8, 3)
+
+
+@pytest.mark.parametrize("size", [4, 20])
+def test_what_is_chosen_serves_others_and_what_gains_does_only_where_it_was_not_made(size):
+    with tracing() as trace:
+        given = trace.input(size)
+        choices = [chosen(lambda: given > 10), gains(lambda: given > 9)]
+    assert choices == [size > 10] * 2
+    formulas = trace.formulas([given])
+    assert formulas([size]) == ([size], [])
+    values, numbers = formulas([24 - size])
+    assert values == [24 - size]
+    possible = [trace.asked[number].is_possible(None) for number in numbers]
+    assert possible == [True, size < 10]
+    assert chosen(lambda: "what is made without sizes") == "what is made without sizes"
 
 
 def test_a_choice_in_an_attempt_that_is_given_up_is_noted_when_it_is_made_again():

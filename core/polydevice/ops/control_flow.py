@@ -135,9 +135,10 @@ class Iteration(Op):
         outputs: dict[int, TensorDesc] = {}
         for tie in self.body_outputs:
             desc = results[tie.result].without_value()
-            outputs[tie.output] = desc if tie.slicing is None else _joined(desc, tie.slicing, count)
-            if tie.slicing is None and count != 1:
+            if tie.slicing is None:
                 outputs[tie.output] = self._last_value(tie.result, desc, inputs, count)
+            else:
+                outputs[tie.output] = _joined(desc, tie.slicing, count)
         return [outputs[index] for index in sorted(outputs)]
 
     def _last_value(

@@ -48,7 +48,8 @@ def _settle_lists(network: Network, wishes: Wishes) -> int:
 def _unroll(network: Network, wishes: Wishes) -> int:
     if wishes.unroll is Unroll.NEVER:
         return 0
-    return int(unroll_loops(network, all_counts=wishes.unroll is Unroll.ALWAYS))
+    all_counts = wishes.unroll is Unroll.ALWAYS
+    return int(unroll_loops(network, all_counts=all_counts, where=wishes.loops))
 
 
 def _hold(network: Network, wishes: Wishes) -> int:

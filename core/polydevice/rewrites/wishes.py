@@ -57,6 +57,7 @@ class Wishes:
             each with a condition on what was recognised.
         leave: nodes that are to stay as they are.
         unroll: which loops become plain layers.
+        loops: which of these the device wants so.
         integers: whether quantised products are computed on integers (`IntegerProduct`).
         takes: which products these are, of those whose data and weights are quantised ahead.
         wide: whether they take weights in i16 which are numbers of i8 and one more number for all
@@ -78,6 +79,7 @@ class Wishes:
     recognise: Mapping[type[Op], When] = field(default_factory=dict)
     leave: When = never
     unroll: Unroll = Unroll.NEVER
+    loops: When = always
     integers: bool = False
     takes: When = always
     wide: bool = False

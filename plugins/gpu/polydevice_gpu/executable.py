@@ -177,15 +177,15 @@ class GpuExecutable(ExecutableNetwork):
         Its class of sizes gets a template, from which that plan and others are filled in.
         """
         self.check_going_on()
-        learned = None
-        if plan.others or plan.may_serve:
+        learned, alone = None, plan.has_loops_of_sizes
+        if (plan.others or plan.may_serve) and not alone:
             with np.errstate(all="ignore"):
                 work = self._prepared, shapes, self._weights, self.memory
                 learned = self._compiler.learn(*work, self._pauses())
         if plan.may_serve and not plan.wanted:
             plan.may_serve = False
             return
-        made = self._compile(shapes)
+        made = self._compile(shapes, alone=alone)
         if not is_faster(made, plan):
             if isinstance(plan.template, PlanTemplate):
                 plan.template.accepted.add(plan.others)
@@ -216,12 +216,13 @@ class GpuExecutable(ExecutableNetwork):
         if not threading.main_thread().is_alive():
             raise InferCancelledError("the process ends")
 
-    def _compile(self, shapes: Shapes) -> Plan:
+    def _compile(self, shapes: Shapes, *, alone: bool = False) -> Plan:
         varies, first = self._prepared.varies, self.plans.latest() is None
         with np.errstate(all="ignore"):  # constants may be infinite, or none
             plan = self._compiler.plan(
                 *(self._prepared, shapes, self._weights, self.memory),
                 stand_in=varies and self._compiler.builds_ahead and bool(self._ahead or not first),
+                alone=alone,
             )
         self._introduce(plan)
         self.check_going_on()

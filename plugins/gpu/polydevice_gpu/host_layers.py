@@ -5,12 +5,13 @@ Everything else is refused unless a kernel takes it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 
 from polydevice.dtype import ElementType
 from polydevice.network import Network
-from polydevice.node import Node
+from polydevice.node import Node, Port
 from polydevice.ops.control_flow import If, Loop, TensorIterator
 from polydevice.ops.convert import BitCast
 from polydevice.ops.coupling import PairwiseCoupling
@@ -22,6 +23,7 @@ from polydevice.ops.detectron import (
     ExperimentalDetectronTopKROIs,
 )
 from polydevice.ops.embedding import SparseFillEmptyRows
+from polydevice.ops.io import Constant
 from polydevice.ops.matmul import GroupedMatMul
 from polydevice.ops.nms import MatrixNms, MulticlassNms, NMSRotated, NonMaxSuppressionOp
 from polydevice.ops.op import Op
@@ -30,9 +32,16 @@ from polydevice.ops.proposal import GenerateProposals, Proposal
 from polydevice.ops.python_operation import PythonOperation
 from polydevice.ops.random import Multinomial, RandomUniform
 from polydevice.ops.search import NonZero, Unique
+from polydevice.rewrites.facts import shape_of
+from polydevice.symbolic_size import is_symbolic
+from polydevice.symbolic_trace import current_trace
 from polydevice.tensor import TensorDesc
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.types import storage_type
+
+LEAST_ELEMENTS = 1 << 16
+"""Of what layers read; below that the host computes them while the device would wait for their
+launches, where sizes that an inference tells are in the way of these."""
 
 _KINDS: dict[str, tuple[type[Op], ...]] = {
     "sorting and suppressing boxes is short, sequential and full of branches": (
@@ -136,6 +145,32 @@ def bodies_of(node: Node) -> list[Network]:
     if not node.op.has_bodies:
         return []
     return [value for value in vars(node.op).values() if isinstance(value, Network)]
+
+
+def is_left_to_host(node: Node) -> bool:
+    """Whether the host runs a loop of little data whose number of iterations follows from sizes.
+
+    So that a plan with symbolic sizes serves them all: written out, each number has its own.
+    """
+    op = node.op
+    if current_trace() is None or not isinstance(op, (TensorIterator, Loop)):
+        return False
+    trips = node.inputs[0].desc.static_ints if isinstance(op, Loop) else None
+    count = trips[0] if trips else op.iterations([port.desc for port in node.inputs])
+    if not is_symbolic(count):
+        return False
+    ports = [*node.inputs, *_constants_in(node)]
+    if not all(port.desc.is_static for port in ports):
+        return False
+    return sum(math.prod(shape_of(port)) for port in ports) < LEAST_ELEMENTS
+
+
+def _constants_in(node: Node) -> list[Port]:
+    """Return the constants in the bodies of a loop or If."""
+    found = []
+    for inner in (inner for body in bodies_of(node) for inner in body.nodes()):
+        found += inner.outputs if isinstance(inner.op, Constant) else _constants_in(inner)
+    return found
 
 
 def lives_on_host(desc: TensorDesc) -> bool:

@@ -22,7 +22,7 @@ from polydevice.ops.containers import (
     SequenceEmpty,
     SequenceInsert,
 )
-from polydevice.ops.control_flow import BackEdge, BodyOutput, Iteration, Slicing
+from polydevice.ops.control_flow import BackEdge, BodyInput, BodyOutput, Iteration, Loop, Slicing
 from polydevice.ops.io import Result
 from polydevice.ops.reshape import Unsqueeze
 from polydevice.shape import Shape, normalize_axis
@@ -36,8 +36,11 @@ def collect_parts(network: Network) -> int:
     found = 0
     for node in network.nodes():
         if isinstance(node.op, Iteration) and isinstance(node.op.body, Network):
-            for edge in node.op.back_edges:
-                found += _collect(network, node, edge) or _collect_list(network, node, edge)
+            while any(
+                _collect(network, node, edge) or _collect_list(network, node, edge)
+                for edge in node.op.back_edges
+            ):
+                found += 1
     if found:
         network.infer()
     return found
@@ -65,14 +68,16 @@ def _collect(network: Network, node: Node, edge: BackEdge) -> bool:
     changed.results[edge.result].inputs[0] = part
     slicing = Slicing(at, part_size=shape[at])
     places = sorted(tie.output for tie in op.body_outputs)
-    node.op = op.replace(
+    collected = op.replace(
         body=changed,
+        body_inputs=tuple(tie for tie in op.body_inputs if tie not in first),
         back_edges=tuple(other for other in op.back_edges if other != edge),
         body_outputs=tuple(
             BodyOutput(tie.output, tie.result, slicing) if tie in ties else tie
             for tie in op.body_outputs
         ),
     )
+    node.op = _without_parameter(collected, changed, edge.parameter)
     for tie in ties:
         output = node.outputs[places.index(tie.output)]
         build = Emitter(f"{node.name}/joined")
@@ -80,6 +85,27 @@ def _collect(network: Network, node: Node, edge: BackEdge) -> bool:
         build.name_nodes([joined], namer(network))
         network.replace({output: joined})
     return True
+
+
+def _without_parameter(op: Iteration, body: Network, gone: int) -> Iteration:
+    """Return a loop without a parameter that nobody reads or feeds any more.
+
+    It may begin empty, and for empty inputs bodies are planned by themselves.
+    """
+    del body.parameters[gone]
+
+    def place(parameter: int) -> int:
+        return parameter - (parameter > gone)
+
+    made = op.replace(
+        body_inputs=tuple(
+            BodyInput(tie.input, place(tie.parameter), tie.slicing) for tie in op.body_inputs
+        ),
+        back_edges=tuple(BackEdge(each.result, place(each.parameter)) for each in op.back_edges),
+    )
+    if isinstance(made, Loop) and made.current_iteration is not None:
+        made = made.replace(current_iteration=place(made.current_iteration))
+    return made
 
 
 def joins_of_list(network: Network, node: Node, edge: BackEdge) -> list[Node]:

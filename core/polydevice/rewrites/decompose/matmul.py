@@ -83,8 +83,14 @@ def _stretched_labels(inputs: Sequence[Port], terms: Sequence[str]) -> set[str]:
     for value, labels in zip(inputs, terms, strict=True):
         for label, size in zip(labels, _shape_of(value), strict=True):
             sizes.setdefault(label, []).append(size)
-    named = {label: [n == 1 for n in found] for label, found in sizes.items() if label.isalpha()}
-    return {label for label, ones in named.items() if any(ones) and not all(ones)}
+    stretched = set()
+    for label, found in sizes.items():
+        # Equal ones are not asked for their number, which symbolic sizes would note.
+        if label.isalpha() and not all(size == found[0] for size in found[1:]):
+            ones = [size == 1 for size in found]
+            if any(ones) and not all(ones):
+                stretched.add(label)
+    return stretched
 
 
 def _without_ones(build: Emitter, term: Term, stretched: AbstractSet[str]) -> Term:

@@ -27,6 +27,7 @@ from polydevice.ops.select import Select
 from polydevice.ops.transpose import Transpose
 from polydevice.rewrites.facts import array_of, count_of, is_known, shape_of
 from polydevice.rewrites.rule import decomposes
+from polydevice.shape import is_one
 
 Step = Callable[[Port, Sequence[Port]], "list[Port]"]
 """f(projected input [B, gates * H], states) returns the new states, H first."""
@@ -163,7 +164,7 @@ def _sequence(build: Emitter, op: SequenceOf, inputs: Sequence[Port]) -> list[Po
     count = op.direction.count
     batch, steps, size = shape_of(x)
     # Time first, so that the steps are contiguous parts.
-    if batch > 1:
+    if not is_one(batch):
         x = build.emit(Transpose(), x, [1, 0, 2])
     x = build.reshape(x, (steps, batch, size))
     running = _running(build, lengths, steps)

@@ -102,6 +102,7 @@ class Compiler:
         memory: MemoryBudget,
         *,
         stand_in: bool = False,
+        alone: bool = False,
     ) -> Plan:
         """Compile a network for these shapes.
 
@@ -112,6 +113,7 @@ class Compiler:
             memory: limit of what layers on the host may hold.
             stand_in: whether programs that are built already stand in for those that are not,
                 which the plan then says.
+            alone: whether it is to be for these shapes alone, whatever templates there are.
 
         Raises:
             UnsupportedNetworkError: listing every node that no kernel takes.
@@ -125,6 +127,8 @@ class Compiler:
         def trace(shapes: Shapes, notes: Trace) -> PlanTemplate | None:
             return self._template(make, shapes, notes)
 
+        if alone:
+            return make(shapes)
         templates, tuner = prepared.templates, self.settings.tuner
         plan = templates.plan(shapes, make, trace)
         if plan.template is None:

@@ -16,13 +16,9 @@ from polydevice.network import Network
 from polydevice.node import Node
 from polydevice.shape import Dim, Shape
 from polydevice_gpu.graph import GpuGraph, GpuNode, Value
-from polydevice_gpu.host_layers import is_late
+from polydevice_gpu.host_layers import LEAST_ELEMENTS, is_late
 from polydevice_gpu.kernels.types import storage_type
 from polydevice_gpu.runtime.host import HostGroup
-
-LEAST_ELEMENTS = 1 << 16
-"""Of what a part reads in constants and in device memory; below that the host computes it while
-the device would wait for its launches, and nothing large crosses between both."""
 
 MOST = 16
 """Parts that are kept for others to use, of a network whose plans have parts of their own."""

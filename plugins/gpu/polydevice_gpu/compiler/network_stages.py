@@ -20,7 +20,7 @@ from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.control_flow.nested import Nested
 from polydevice_gpu.custom.operation import use_custom_layers
 from polydevice_gpu.graph import GpuGraph
-from polydevice_gpu.host_layers import bodies_of
+from polydevice_gpu.host_layers import bodies_of, is_left_to_host
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.passes import lower as lowering
 from polydevice_gpu.passes.nesting import nest_bodies as nesting
@@ -69,6 +69,10 @@ class Work:
     floats: ElementType | None = None
     graph: GpuGraph | None = None
 
+    def leaves(self, node: Node) -> bool:
+        """Whether the host runs a loop that is to be plain layers where sizes are numbers."""
+        return self.settings.loop_unrolling and is_left_to_host(node)
+
 
 def is_quantized(network: Network) -> bool:
     """Whether some layer, in bodies too, rounds to a few levels, as in networks made for int8."""
@@ -112,6 +116,7 @@ def rewrite(work: Work) -> None:
         floats=work.floats,
         integers=work.settings.integers and bool(work.target.byte_product),
         unroll=unroll if work.may_unroll else Unroll.NEVER,
+        loops=lambda node: not work.leaves(node),
         prepare=prepare,
     )
     counts = rewrites.rewrite(work.network, wishes, work.evaluate, observe)
@@ -121,7 +126,7 @@ def rewrite(work: Work) -> None:
 
 def nest_bodies(work: Work) -> None:
     """Make graphs of the bodies that the device runs; the host has the other loops and Ifs."""
-    work.nested = nesting.nest_bodies(work.network, work.evaluate, work.build)
+    work.nested = nesting.nest_bodies(work.network, work.evaluate, work.build, work.leaves)
 
 
 def lower(work: Work) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import operator
 import pkgutil
 import re
 from abc import ABC, abstractmethod
@@ -26,6 +27,7 @@ from polydevice.dataclass import dataclass
 from polydevice.dtype import ElementType
 from polydevice.ops.op import Op
 from polydevice.ops.python_operation import PythonOperation
+from polydevice.symbolic_trace import chosen
 from polydevice_gpu.graph import GpuNode, Value
 from polydevice_gpu.kernels.launch import Launch
 from polydevice_gpu.kernels.source import Call
@@ -117,8 +119,14 @@ def follow(value: Value, inputs: Sequence[Value]) -> Layout:
     alike = [v for v in inputs if v.rank == value.rank and v.constant is None]
     if not alike:
         return planar(value.shape)
-    example = max(alike, key=lambda v: v.elements)
-    return ordered(value.shape, example.placed.order(example.shape))
+    orders = [v.placed.order(v.shape) for v in alike]
+    largest = 0
+    if any(order != orders[0] for order in orders):
+        for number in range(1, len(alike)):
+            pair = alike[largest].elements, alike[number].elements
+            if chosen(functools.partial(operator.lt, *pair)):
+                largest = number
+    return ordered(value.shape, orders[largest])
 
 
 @dataclass(frozen=True)

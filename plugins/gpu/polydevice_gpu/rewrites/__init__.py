@@ -50,6 +50,7 @@ def gpu_wishes(
     floats: ElementType | None = None,
     integers: bool = False,
     unroll: Unroll = Unroll.NEVER,
+    loops: When = always,
     prepare: Callable[[Network], None] = nothing,
 ) -> Wishes:
     """Return what a device wants: decomposed is what no kernel takes whole.
@@ -59,7 +60,7 @@ def gpu_wishes(
         floats: the type in which f16 and f32 values are stored; None for each its own.
         integers: whether quantised products are computed on integers.
         unroll: which loops become plain layers.
-        prepare: see `Wishes`.
+        loops, prepare: see `Wishes`.
     """
 
     def stored(port: Port) -> ElementType:
@@ -101,10 +102,12 @@ def gpu_wishes(
         },
         leave=lambda node: bool(why_on_host(node)),
         unroll=unroll,
+        loops=loops,
         integers=integers,
         takes=lambda node: multiplies_integers(node, target),
         wide=target.sums_byte_vectors,
         settle=True,
+        collect=True,
         prepare=prepare,
     )
 

@@ -289,7 +289,9 @@ class BoundSteps:
         """Wait for values, and bring those that the host does not have."""
         waiting = []
         for value in values:
-            if value not in on_host:
+            if value.constant is not None:
+                on_host[value] = value.constant
+            elif value not in on_host:
                 port, array = self._crossing(value)
                 if value.elements:
                     queue.download(self.region(port.memory), port.staging(array), wait=False)

@@ -17,7 +17,7 @@ from polydevice.node import Node, Port
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.runtime.layer_times import LayerTime
 from polydevice.shape import Dim, Shape
-from polydevice.symbolic_size import is_symbolic
+from polydevice.symbolic_size import is_formula, is_symbolic
 from polydevice_gpu.graph import GpuNode, Value
 
 
@@ -27,7 +27,8 @@ class HostGroup:
 
     Attributes:
         nodes: the layers.
-        inputs: values from outside, in the order of the network's parameters.
+        inputs: values from outside, in the order of the network's parameters; constants that are
+            computed from symbolic sizes are among them.
         outputs: values that others read, in the order of the network's results.
         network: what the CPU device computes.
     """
@@ -65,7 +66,7 @@ def group(
             if value in ports:
                 continue
             name = f"in{len(ports)}"
-            if value.constant is not None:
+            if value.constant is not None and not is_formula(value.constant):
                 made = Node(name, Constant(value.constant, value.element_type))
             else:
                 op = Parameter(value.element_type, shape_of(value), value.kind)

@@ -150,6 +150,10 @@ class MadeContents(Contents):
         return self._steps
 
 
+WRITTEN_OUT = -1
+"""Number of a choice: that a loop stays one, whose iterations sizes tell, for the host to run."""
+
+
 @dataclass(eq=False)
 class Plan:
     """A compiled network.
@@ -210,6 +214,11 @@ class Plan:
     def is_makeshift(self) -> bool:
         """Whether other programs or choices may be better, or may serve others."""
         return bool(self.wanted or self.others or self.may_serve)
+
+    @property
+    def has_loops_of_sizes(self) -> bool:
+        """Whether the host runs loops that are layers in a plan for these shapes alone."""
+        return any(number == WRITTEN_OUT for number, _ in self.others)
 
     def keep_choices(self) -> None:
         """Want no other programs or choices, as they cannot be built or are not faster."""

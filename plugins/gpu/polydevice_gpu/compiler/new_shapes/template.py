@@ -6,13 +6,14 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from polydevice.ops.control_flow import Iteration
 from polydevice.runtime.templates import Fit
 from polydevice.symbolic_size import Number, SymbolicSize, is_formula, is_symbolic, mentions_sizes
 from polydevice.symbolic_trace import Trace
 from polydevice_gpu.compiler.new_shapes.filling import FilledContents, Filling, values_of
 from polydevice_gpu.graph import GpuGraph, GpuNode, Memory, Value
 from polydevice_gpu.kernels.launch import Argument, Computed, Local, Scratch
-from polydevice_gpu.runtime.plan import Plan
+from polydevice_gpu.runtime.plan import WRITTEN_OUT, Plan
 from polydevice_gpu.tuning.lookups import Lookups
 
 
@@ -39,6 +40,7 @@ class PlanTemplate:
         self._filling = Filling(source, index, worded, memory_pool)
         self._formulas = trace.formulas(found.items)
         self._asked = trace.asked
+        self._has_loops = any(map(_is_loop_of_sizes, source.graph.nodes))
 
     def fit(self, sizes: Sequence[int]) -> Fit[Plan] | None:
         """Return the plan for these sizes, to be filled in, and how many choices may be others.
@@ -53,9 +55,11 @@ class PlanTemplate:
         # Choices that are about no single node gain by sizes: whether they may be kept is known.
         if not all(each.about is not None or each.is_possible(None) for each in asked):
             return None
-        return Fit(lambda: self._plan(numbers, choices), len(choices))
+        return Fit(lambda: self._plan(numbers, choices, sizes), len(choices))
 
-    def _plan(self, numbers: Sequence[Number], choices: Sequence[int]) -> Plan | None:
+    def _plan(
+        self, numbers: Sequence[Number], choices: Sequence[int], sizes: Sequence[int]
+    ) -> Plan | None:
         """Return the plan with these numbers; None where a choice is not possible with them.
 
         Where choices would be others, the plan says so; it is right all the same.
@@ -68,6 +72,9 @@ class PlanTemplate:
         plan.programs_compiled, source.programs_compiled = source.programs_compiled, 0
         others: list[tuple[int, str]] = []
         nodes: list[GpuNode | None] = []
+        if self._has_loops:
+            others.append((WRITTEN_OUT, f"a loop as layers for {', '.join(map(str, sizes))}"))
+            nodes.append(None)
         for choice in choices:
             asked = self._asked[choice]
             node = None if asked.about is None else contents.node(asked.about)
@@ -86,16 +93,21 @@ class PlanTemplate:
         return plan
 
 
+def _is_loop_of_sizes(node: GpuNode) -> bool:
+    """Whether the host runs a loop that is written out in plans for numbers."""
+    if not node.on_host or not isinstance(node.op, Iteration):
+        return False
+    return any(
+        is_formula(value.constant) or any(map(is_symbolic, value.shape)) for value in node.inputs
+    )
+
+
 def why_for_one_size(node: GpuNode) -> str:
     """Say why plans for other sizes are made stage by stage; empty where a layer allows more.
 
-    A body has a plan of its own; constants of what the host computes are numbers.
+    A body has a plan of its own.
     """
-    if node.nested is not None:
-        return f"{node.name!r} has a body"
-    if node.on_host and any(is_formula(value.constant) for value in node.inputs):
-        return f"{node.name!r} runs on the host, which reads constants computed from sizes"
-    return ""
+    return "" if node.nested is None else f"{node.name!r} has a body"
 
 
 class _Formulas:

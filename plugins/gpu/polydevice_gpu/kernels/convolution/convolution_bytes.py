@@ -9,6 +9,7 @@ import numpy as np
 from polydevice.dtype import Array, ElementType
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.op import Op
+from polydevice.symbolic_size import largest, smallest
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.addressing import Groups
 from polydevice_gpu.kernels.byte_terms import EXACT_TERMS, zero_of
@@ -154,7 +155,8 @@ class BytesDirect(SingleLaunch):
         lanes = 16 * mode["VECTORS"]
         of_group, tiles = -(-group_out // lanes), -(-width // mode["PIXELS"])
         blocks = groups * of_group
-        each = min(blocks, max(1, blocks * tiles * rows // (16 * call.target.compute_units)))
+        several = blocks * tiles * rows // (16 * call.target.compute_units)
+        each = smallest([blocks, largest([1, several])])
         call.define(**mode)
         call.scalars(PADDED_OUT=of_group * lanes, BLOCKS=blocks, EACH=each)
         call.dispatch((tiles, -(-blocks // each), rows), (1, 1, 1))
@@ -231,9 +233,10 @@ class MatmulBytes(BytesDirect):
     def refuses(self, node: GpuNode, target: Target) -> str:
         """One constant matrix for all batches."""
         b = node.inputs[1]
+        if b.constant is None:
+            return "its second factor is no constant"
         return unless(
             (target.sums_byte_vectors, NO_INSTRUCTION),
-            (b.constant is not None, "its second factor is no constant"),
             (math.prod(b.shape[:-2]) == 1 and b.rank > 1, "its constant is not one matrix"),
             (not node.operation(MatMul).transpose_a, "its first factor is transposed"),
         )

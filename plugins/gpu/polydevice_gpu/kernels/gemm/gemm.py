@@ -303,8 +303,9 @@ class MatmulProduct(Product):
     def no_product(self, node: GpuNode) -> str:
         """Say why the node is no product of this kind: one constant matrix, rows one by one."""
         op, b = node.operation(MatMul), node.inputs[1]
+        if b.constant is None:
+            return "its second factor is no constant"
         return unless(
-            (b.constant is not None, "its second factor is no constant"),
             (b.rank >= 2 and math.prod(b.shape[:-2]) == 1, "its constant is not one matrix"),
             (not op.transpose_a, "its first factor is transposed"),
             (b.storage is not ElementType.i16, WIDE_WEIGHTS),

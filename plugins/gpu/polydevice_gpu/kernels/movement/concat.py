@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+
 from polydevice.ops.concat import Concat
 from polydevice.shape import normalize_axis
+from polydevice.symbolic_trace import chosen
 from polydevice_gpu.graph import GpuNode, Value
 from polydevice_gpu.kernels.kernel import Kernel, Mode, kernel
 from polydevice_gpu.kernels.launch import Launch
@@ -54,6 +57,6 @@ class ConcatRef(Kernel):
             part = Value(value.name, value.element_type, value.shape, storage=node.output.storage)
             part.layout, part.memory = layout, node.output.memory
             copy = GpuNode(node.name, Fused(Fragment((value.storage,))), [value], [part])
-            chosen = copier.modes[copier.default_mode(copy, target)]
-            launches += copier.launches(copy, chosen, target)
+            number = chosen(functools.partial(copier.default_mode, copy, target))
+            launches += copier.launches(copy, copier.modes[number], target)
         return launches

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from polydevice.dtype import ElementType
 from polydevice.ops.op import Op
+from polydevice.symbolic_trace import chosen
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.addressing import aligned_widths
 from polydevice_gpu.kernels.gemm.gemm import Pace, Tile
@@ -56,11 +57,11 @@ class BatchedProduct(SingleLaunch):
         """Floats, any layout; products that fill a part of a tile, and a tile that runs."""
         if not is_float_pair(node):
             return NO_FLOATS
+        if not any(self.mode_supports(node, mode, target) for mode in self.modes):
+            return self.lacking
         shape = matrices(node)
-        return unless(
-            (any(self.mode_supports(node, mode, target) for mode in self.modes), self.lacking),
-            (shape.m * shape.n >= _FEWEST_RESULTS, "its results leave a tile nearly empty"),
-        )
+        some = chosen(lambda: shape.m * shape.n >= _FEWEST_RESULTS)
+        return unless((some, "its results leave a tile nearly empty"))
 
     def output_layouts(self, node: GpuNode, target: Target) -> list[Layout]:
         """In the order of the inputs if that leaves columns side by side."""

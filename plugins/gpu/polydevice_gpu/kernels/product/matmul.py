@@ -77,8 +77,9 @@ class MatmulPacked(SingleLaunch):
     def refuses(self, node: GpuNode, target: Target) -> str:
         """One constant matrix for all batches; floats."""
         b = node.inputs[1]
+        if b.constant is None:
+            return "its second factor is no constant"
         return unless(
-            (b.constant is not None, "its second factor is no constant"),
             (is_float_pair(node) or is_float_or_byte_product(node), NO_FLOATS),
             (math.prod(b.shape[:-2]) == 1 and b.rank > 1, "its constant is not one matrix"),
         )
@@ -168,7 +169,9 @@ class MatmulVector(SingleLaunch):
         node, lanes, rows = call.node, mode["LANES"], mode["ROWS"]
         shape = matrices(node)
         declare_factors(call, shape, lanes)
-        call.define(LANES=lanes, ROWS=rows, WHOLE_BLOCKS=shape.n % lanes == 0)
+        # One program for all sizes, where a work-item asks whether its block is whole.
+        whole = not call.target.sizes_vary and shape.n % lanes == 0
+        call.define(LANES=lanes, ROWS=rows, WHOLE_BLOCKS=whole)
         blocks, tiles = -(-shape.n // lanes), -(-shape.m // rows)
         call.scalars(COUNT=shape.k, M=shape.m, N=shape.n, BLOCKS=blocks, TILES=tiles)
         call.result(shape.result, (lanes,))

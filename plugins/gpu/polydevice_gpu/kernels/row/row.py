@@ -14,7 +14,9 @@ from collections.abc import Sequence
 
 from polydevice.dataclass import dataclass
 from polydevice.dtype import ElementType
-from polydevice.symbolic_trace import gains
+from polydevice.shape import is_one
+from polydevice.symbolic_size import number_of
+from polydevice.symbolic_trace import chosen, gains
 from polydevice_gpu.graph import GpuNode, Value
 from polydevice_gpu.kernels.addressing import step_along
 from polydevice_gpu.kernels.kernel import Kernel, Mode
@@ -105,13 +107,13 @@ class Rows:
         along = tuple(axis for axis in order if axis in axes)
         rows, step = _innermost(x, kept)
         terms, pitch = _innermost(x, along)
-        contiguous = pitch == 1 and terms > 1
+        contiguous = pitch == 1 and not is_one(terms)
         return cls(
             kept,
             along,
             math.prod(x.shape[axis] for axis in kept),
             math.prod(x.shape[axis] for axis in along),
-            side_by_side=step == 1 and rows >= NEIGHBOURS // 2 and not contiguous,
+            side_by_side=not contiguous and step == 1 and rows >= NEIGHBOURS // 2,
             contiguous=contiguous,
         )
 
@@ -245,7 +247,7 @@ class RowGroup(RowKernel):
         if refused:
             return refused
         terms = self.terms(node)
-        is_long = gains(lambda: terms >= self.least_terms)
+        is_long = chosen(lambda: terms >= self.least_terms)
         return unless((is_long, f"rows of {terms} leave lanes idle"))
 
 
@@ -313,15 +315,15 @@ class RowVector(RowKernel):
         ):
             return refused
         terms, rows = self.terms(node), self.rows(node).count
-        is_long = gains(lambda: terms >= self.least_terms)
-        enough = terms <= self.most_of_few or rows >= target.compute_units
+        # What is left of a row goes one by one: shorter ones are served without a choice.
+        is_long = number_of(terms) >= self.least_terms or gains(lambda: terms >= self.least_terms)
+        enough = is_long and chosen(
+            lambda: terms <= self.most_of_few or rows >= target.compute_units
+        )
         return unless(
             (compute_type(node.inputs[0].storage) == "float", NO_FLOATS),
             (is_long, f"rows of {terms} are no vectors"),
-            (
-                is_long and gains(lambda: enough),
-                f"{rows} rows of {terms} are too few for all cores",
-            ),
+            (enough, f"{rows} rows of {terms} are too few for all cores"),
             (is_long and self.steps_evenly(node), APART),
         )
 
@@ -363,7 +365,8 @@ def _terms_in_flight(rows: Rows, mode: Mode, target: Target) -> int:
     """Return how many terms a work-item adds side by side: vectors on processor cores."""
     if target.is_throughput or "LANES" in mode:
         return 4
-    return 16 if rows.contiguous and rows.length >= 64 else 1
+    is_long = rows.contiguous and chosen(lambda: rows.length >= 64)
+    return 16 if is_long else 1
 
 
 def _dispatch(call: Call, rows: Rows, mode: Mode, parts: int) -> None:

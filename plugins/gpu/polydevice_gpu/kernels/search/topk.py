@@ -12,6 +12,7 @@ from polydevice.dtype import ElementType
 from polydevice.ops.op import Op
 from polydevice.ops.topk import TopK, TopKMode, TopKSort
 from polydevice.shape import normalize_axis
+from polydevice.symbolic_trace import chosen
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.launch import Scratch
@@ -19,6 +20,9 @@ from polydevice_gpu.kernels.reason import NO_LOCAL_MEMORY, NO_MODE, unless
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import c_type, compute_type
+
+_LEAST_LENGTH = 64
+"""Of a row that a work-group sorts: lanes would be idle with a shorter one."""
 
 
 def sizes_of(node: GpuNode) -> tuple[int, int, int]:
@@ -68,10 +72,12 @@ class TopkGroup(Selection):
         """Rows worth a group, no more elements wanted than a strip has, real local memory."""
         if refused := super().refuses(node, target):
             return refused
+        if not target.local_memory_bytes:
+            return NO_LOCAL_MEMORY
         length = sizes_of(node)[1]
+        is_long = chosen(lambda: length >= _LEAST_LENGTH)
         return unless(
-            (target.local_memory_bytes, NO_LOCAL_MEMORY),
-            (length >= 64, f"rows of {length} leave lanes idle"),
+            (is_long, f"rows of {length} leave lanes idle"),
             (any(self.mode_supports(node, mode, target) for mode in self.modes), NO_MODE),
         )
 

@@ -19,7 +19,7 @@ from polydevice.ops.concat import Concat
 from polydevice.ops.reshape import Reshape, Squeeze, Unsqueeze
 from polydevice.ops.slice import Slice
 from polydevice.ops.transpose import Transpose, permutation
-from polydevice.shape import is_one, normalize_axis
+from polydevice.shape import are_same, is_one, normalize_axis
 from polydevice.symbolic_size import array_of
 from polydevice_gpu import views
 from polydevice_gpu.graph import GpuNode, Value, constant_value
@@ -116,7 +116,7 @@ def _walk(
     if (
         not views.is_view(node)
         or len(node.outputs) > 1
-        or value.elements != node.inputs[0].elements
+        or not are_same([value.elements], [node.inputs[0].elements])
     ):
         return False  # of a view of a part, others may need what is not in it
     before = [_seen_back(v, node, way) for v in operands]
@@ -188,7 +188,7 @@ def _seen_back(operand: Value, view: GpuNode, way: Way) -> Value | None:
             data = np.asarray(operand.constant).reshape(shape).transpose(back)
             return _constant(operand, data, "turned")
         target = tuple(shape[axis] for axis in back)
-        kept = [axis for axis in back if shape[axis] != 1]
+        kept = [axis for axis in back if not is_one(shape[axis])]
         if kept == sorted(kept):  # equal sizes would say so of axes that changed places, too
             return _reshaped(operand, target, view, made)
         full = _reshaped(operand, shape, view, made)

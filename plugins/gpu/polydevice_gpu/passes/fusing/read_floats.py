@@ -7,9 +7,12 @@ that some bytes are made twice: of many images that takes longer than the launch
 from __future__ import annotations
 
 import dataclasses
+import functools
+import operator
 
 from polydevice.dtype import ElementType
 from polydevice.ops.python_operation import PythonOperation
+from polydevice.symbolic_trace import chosen
 from polydevice_gpu.graph import GpuGraph, GpuNode
 from polydevice_gpu.kernels.gemm.image_bytes_mma import ConvolutionImageBytesMma
 from polydevice_gpu.kernels.target import Target
@@ -29,11 +32,12 @@ def read_floats(graph: GpuGraph, target: Target) -> None:
         if type(node.op) is not IntegerConvolution or users[node.inputs[0]] != [node]:
             continue
         maker = node.inputs[0].producer
-        if node.inputs[0].elements > MOST_ELEMENTS:
-            continue
         if _KERNEL.refuses(node, target) or _KERNEL.yields(node, target):
             continue
         if maker is None or node.inputs[0].is_output or not _quantises(maker):
+            continue
+        elements = node.inputs[0].elements
+        if not chosen(functools.partial(operator.le, elements, MOST_ELEMENTS)):
             continue
         fragment = maker.operation(Fused).fragment
         signed = fragment.element_type is ElementType.i8

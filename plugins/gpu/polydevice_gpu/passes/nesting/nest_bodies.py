@@ -6,6 +6,7 @@ from polydevice.errors import UnsupportedNetworkError
 from polydevice.network import Network
 from polydevice.node import Evaluate, Node
 from polydevice.ops.control_flow import If, Iteration, Loop, TensorIterator
+from polydevice.rewrites import When, never
 from polydevice_gpu.control_flow.nested import Nested
 from polydevice_gpu.graph import GpuGraph
 from polydevice_gpu.host_layers import bodies_of, lives_on_host
@@ -14,7 +15,9 @@ from polydevice_gpu.passes.nesting.nest_branches import nest_branches
 from polydevice_gpu.passes.nesting.nest_loop import nest_loop
 
 
-def nest_bodies(network: Network, evaluate: Evaluate, build: Build) -> dict[Node, Nested]:
+def nest_bodies(
+    network: Network, evaluate: Evaluate, build: Build, leaves: When = never
+) -> dict[Node, Nested]:
     """Return the loops and Ifs that the device runs; all others are the host's.
 
     The host computes those with values that device memory cannot hold, with random numbers or
@@ -24,10 +27,11 @@ def nest_bodies(network: Network, evaluate: Evaluate, build: Build) -> dict[Node
         network: of static shapes, with constants folded.
         evaluate: computes constants.
         build: compiles a body.
+        leaves: which ones are the host's in any case.
     """
     found: dict[Node, Nested] = {}
     for node in network.nodes():
-        if not isinstance(node.op, (If, TensorIterator, Loop)) or not _fits(node):
+        if not isinstance(node.op, (If, TensorIterator, Loop)) or not _fits(node) or leaves(node):
             continue
         try:
             if isinstance(node.op, If):

@@ -1,0 +1,191 @@
+"""Plans for one set of sizes serve others that might be planned in another way."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from polydevice_gpu.runtime.plan import HostStep
+from tests.cpu import models
+from tests.cpu.loading import image
+
+INT = np.int64
+
+
+def ranked(sizes):
+    """Rows sorted as a whole, for which long ones have their own kernel, and shares of them."""
+    weights = {"one": np.array([1], INT), "two": np.array([2], INT), "w": image(1, 6, 6)}
+    nodes = [
+        ("MatMul", ["x", "w"], ["scores"], {}),
+        ("ReduceSum", ["scores", "two"], ["rows"], {"keepdims": 0}),
+        ("Shape", ["rows"], ["sizes"], {}),
+        ("Gather", ["sizes", "one"], ["all"], {"axis": 0}),
+        ("TopK", ["rows", "all"], ["sorted", "places"], {"axis": 1}),
+        ("Softmax", ["sorted"], ["y"], {"axis": 1}),
+        ("Cast", ["places"], ["order"], {"to": TensorProto.FLOAT}),
+    ]
+    model = models.build(nodes, {"x": ["rows", "length", 6]}, ["y", "order"], weights)
+    return model, [{"x": image(k, *size, 6)} for k, size in enumerate(sizes)]
+
+
+def products(sizes):
+    """Batches of products, whose factors would be stretched where a batch is one."""
+    nodes = [("Einsum", ["x", "z"], ["y"], {"equation": "bij,bjk->bik"})]
+    model = models.build(nodes, {"x": ["n", "i", 5], "z": ["n", 5, "k"]}, ["y"], {})
+    return model, [
+        {"x": image(k, n, i, 5), "z": image(k + 9, n, 5, j)} for k, (n, i, j) in enumerate(sizes)
+    ]
+
+
+def joined(sizes):
+    """Columns before rows, or the other way round: a result may lie as the larger of both does."""
+    nodes = [
+        ("Tanh", ["x"], ["one"], {}),
+        ("Transpose", ["one"], ["turned"], {"perm": [1, 0]}),
+        ("Concat", ["turned", "z"], ["both"], {"axis": 1}),
+        ("Relu", ["both"], ["y"], {}),
+    ]
+    model = models.build(nodes, {"x": ["n", 6], "z": [6, "m"]}, ["y"], {})
+    return model, [{"x": image(k, n, 6), "z": image(k + 9, 6, m)} for k, (n, m) in enumerate(sizes)]
+
+
+def beside_views(sizes):
+    """A product with what is broadcast, seen before a transposition."""
+    weights = {"w": image(1, 6, 6), "axes": np.array([2], INT)}
+    nodes = [
+        ("MatMul", ["x", "w"], ["made"], {}),
+        ("Transpose", ["made"], ["turned"], {"perm": [0, 2, 1]}),
+        ("ReduceMean", ["turned"], ["mean"], {"axes": [2]}),
+        ("Mul", ["turned", "mean"], ["y"], {}),
+    ]
+    model = models.build(nodes, {"x": ["n", "length", 6]}, ["y"], weights)
+    return model, [{"x": image(k, *size, 6)} for k, size in enumerate(sizes)]
+
+
+def bytes_of_lines(sizes):
+    """A convolution of bytes along lines, of which work-items compute one block or several."""
+    weights = {
+        "w": (image(1, 96, 6, 3) * 100 - 50).astype(np.int8),
+        "scale": np.float32(0.01), "zero": np.uint8(3), "none": np.int8(0), "wide": np.float32(0.2),
+    }  # fmt: skip
+    nodes = [
+        ("QuantizeLinear", ["x", "scale", "zero"], ["q"], {}),
+        ("QLinearConv", ["q", "scale", "zero", "w", "scale", "none", "wide", "zero"], ["c"], {}),
+        ("DequantizeLinear", ["c", "wide", "zero"], ["y"], {}),
+    ]
+    model = models.build(nodes, {"x": ["n", 6, "length"]}, ["y"], weights)
+    return model, [{"x": image(k, n, 6, length)} for k, (n, length) in enumerate(sizes)]
+
+
+CASES = {
+    "ranked": (ranked, [(3, 37), (2, 70), (4, 3), (1, 12), (5, 64), (2, 1)]),
+    "products": (products, [(3, 4, 7), (2, 9, 5), (1, 6, 6), (1, 3, 8), (4, 2, 17)]),
+    "joined": (joined, [(9, 2), (7, 4), (3, 8), (2, 11), (6, 5)]),
+    "beside views": (beside_views, [(2, 9), (3, 4), (1, 6), (1, 17), (4, 5)]),
+    "bytes of lines": (bytes_of_lines, [(2, 40), (1, 30), (4, 317), (3, 135), (1, 9)]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_other_sizes_are_filled_in(case, core, opencl):
+    if opencl.capabilities.local_memory_is_dedicated:
+        pytest.skip("work-items in lockstep choose among more tiles, which are classes of sizes")
+    make, sizes = CASES[case]
+    model, inputs = make(sizes)
+    executable = core.load_network(core.read_network(model), "GPU")
+    request = executable.create_infer_request()
+    for given in inputs:
+        got = request.infer(given)
+        for ours, theirs in zip(got.values(), models.answer(model, given), strict=True):
+            scale = np.abs(theirs).max(initial=0)
+            step = 0.2 if case == "bytes of lines" else 0  # halves may be rounded otherwise
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4 * scale + 1.01 * step)
+    assert executable._prepared.templates.filled == len(inputs) - 1, executable.explain()
+
+
+def decayed(*, ends: bool = False, starts: int = 0):
+    """A sum that decays from row to row, of which each row is appended to those before.
+
+    Args:
+        ends: whether a value ends the loop before the last row.
+        starts: rows that the result has before the first.
+    """
+    inner = [
+        helper.make_node("Gather", ["rows", "number"], ["row"], axis=0),
+        helper.make_node("Mul", ["sum", "w"], ["less"]),
+        helper.make_node("Add", ["less", "row"], ["next"]),
+        helper.make_node("Unsqueeze", ["next", "zero"], ["part"]),
+        helper.make_node("Concat", ["out", "part"], ["longer"], axis=0),
+        helper.make_node("ReduceMax", ["next"], ["most"], keepdims=0),
+        helper.make_node("Less", ["most", "limit"], ["on"]),
+    ]
+    state = [TensorProto.FLOAT, [8]], [TensorProto.FLOAT, None]
+    body = helper.make_graph(
+        inner,
+        "body",
+        [
+            helper.make_tensor_value_info("number", TensorProto.INT64, []),
+            helper.make_tensor_value_info("going", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("out", TensorProto.FLOAT, ["k", 8]),
+            helper.make_tensor_value_info("sum", *state[0]),
+        ],
+        [
+            helper.make_tensor_value_info("on" if ends else "going", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("longer", TensorProto.FLOAT, ["k", 8]),
+            helper.make_tensor_value_info("next", *state[0]),
+        ],
+    )
+    nodes = [
+        helper.make_node("MatMul", ["x", "a"], ["rows"]),
+        helper.make_node("Shape", ["rows"], ["sizes"]),
+        helper.make_node("Gather", ["sizes", "first"], ["count"], axis=0),
+        helper.make_node("Loop", ["count", "yes", "none", "begin"], ["all", "end"], body=body),
+        helper.make_node("MatMul", ["all", "a"], ["seen"]),
+        helper.make_node("Tanh", ["seen"], ["y"]),
+    ]
+    weights = {
+        "a": image(1, 8, 8) - np.float32(0.5), "w": image(2, 8), "begin": image(3, 8),
+        "none": image(4, starts, 8), "first": np.array(0, INT), "zero": np.array([0], INT),
+        "yes": np.array(True), "limit": np.float32(1.2),
+    }  # fmt: skip
+    graph = helper.make_graph(
+        nodes,
+        "rows",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", 8])],
+        [helper.make_empty_tensor_value_info(name) for name in ("y", "end")],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+
+
+def check(model, request, x):
+    got = request.infer({"x": x})
+    for ours, theirs in zip(got.values(), models.answer(model, {"x": x}), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("ends", "starts"), [(False, 0), (False, 3), (True, 0)])
+def test_loops_of_as_many_iterations_as_there_are_rows(core, opencl, ends, starts):
+    """The host runs them for new sizes; for those that come back they are written out behind."""
+    model = decayed(ends=ends, starts=starts)
+    executable = core.load_network(core.read_network(model), "GPU")
+    request = executable.create_infer_request()
+    inputs = [image(k, n, 8) for k, n in enumerate([6, 9, 2, 17, 5, 12])]
+    for x in inputs:
+        check(model, request, x)
+    if not ends:
+        assert executable._prepared.templates.filled == len(inputs) - 1, executable.explain()
+    assert any(isinstance(step, HostStep) for step in executable.latest_plan().steps)
+    for _ in range(2):
+        check(model, request, inputs[-1])
+        executable._specialiser.wait(time.monotonic() + 60)
+    if not ends:
+        steps = executable.latest_plan().steps
+        assert not any(isinstance(step, HostStep) for step in steps), executable.explain()
+    check(model, request, inputs[-1])
+    for rows in (1, 0):
+        check(model, request, image(rows, rows, 8))
