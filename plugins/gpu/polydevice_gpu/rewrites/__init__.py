@@ -60,7 +60,8 @@ def gpu_wishes(
         floats: the type in which f16 and f32 values are stored; None for each its own.
         integers: whether quantised products are computed on integers.
         unroll: which loops become plain layers.
-        loops, prepare: see `Wishes`.
+        loops: see `Wishes`.
+        prepare: likewise.
     """
 
     def stored(port: Port) -> ElementType:
