@@ -177,9 +177,11 @@ def test_loops_of_as_many_iterations_as_there_are_rows(core, opencl, ends, start
     inputs = [image(k, n, 8) for k, n in enumerate([6, 9, 2, 17, 5, 12])]
     for x in inputs:
         check(model, request, x)
-    if not ends:
+    in_lockstep = opencl.capabilities.local_memory_is_dedicated  # of which tiles are classes
+    if not ends and not in_lockstep:
         assert executable._prepared.templates.filled == len(inputs) - 1, executable.explain()
-    assert any(isinstance(step, HostStep) for step in executable.latest_plan().steps)
+    if ends or not in_lockstep:
+        assert any(isinstance(step, HostStep) for step in executable.latest_plan().steps)
     for _ in range(2):
         check(model, request, inputs[-1])
         executable._specialiser.wait(time.monotonic() + 60)
