@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 
 import numpy as np
@@ -13,36 +14,64 @@ from tests.cpu.loading import load
 from tests.cpu.models import build
 
 F = np.float32
-PAIRS = {
-    "chosen": (silence.begin_silence, silence.end_silence),
-    "of any NumPy": (silence._enter, silence._leave),
+WAYS = {
+    "chosen": (silence.about_errors, silence.ignore_errors, silence.restore),
+    "of any NumPy": (np.geterr, silence._ignore, silence._restore),
 }
 
 
-@pytest.mark.parametrize(("begin", "end"), PAIRS.values(), ids=PAIRS)
+@pytest.mark.parametrize(("about", "ignore", "restore"), WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("state", ["raise", "warn", "ignore"])
-def test_it_is_as_before_afterwards(begin, end, state):
+def test_it_is_as_before_afterwards(about, ignore, restore, state):
     with np.errstate(all=state):
-        before = np.geterr()
-        outer = begin()
-        inner = begin()
+        before, outer = np.geterr(), about()
+        ignore()
+        inner = about()
+        ignore()
         assert {*np.geterr().values()} == {"ignore"}
         assert np.isinf(np.float64(1) / np.float64(0))
-        end(inner)
+        restore(inner)
         assert {*np.geterr().values()} == {"ignore"}
-        end(outer)
+        restore(outer)
         assert np.geterr() == before
 
 
 def test_other_threads_are_not_silent():
-    token, found = silence.begin_silence(), []
+    before, found = silence.about_errors(), []
+    with np.errstate(all="warn"):
+        try:
+            silence.ignore_errors()
+            thread = threading.Thread(target=lambda: found.append({*np.geterr().values()}))
+            thread.start()
+            thread.join()
+        finally:
+            silence.restore(before)
+    assert found and found[0] != {"ignore"}
+
+
+def test_ctrl_c_at_any_time_leaves_things_as_before(core):
+    """Also where it comes before an inference has begun to compute, or after it."""
+    nodes = [("NonZero", ["x"], ["z"], {}), ("Transpose", ["z"], ["y"], {})]
+    request = load(core, build(nodes, {"x": [3]}, ["y"], {})).create_infer_request()
+    feed = {"x": F([0, -2, 4])}
+    request.infer(feed)
+    random, interrupted = np.random.default_rng(0), 0
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
-        thread = threading.Thread(target=lambda: found.append(np.geterr()))
-        thread.start()
-        thread.join()
+        with np.errstate(all="raise"):
+            state = np.geterr()
+            for seconds in random.uniform(2e-5, 3e-4, 1000):
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, seconds)
+                    while True:
+                        request.infer(feed)
+                except KeyboardInterrupt:
+                    interrupted += 1
+                assert np.geterr() == state
     finally:
-        silence.end_silence(token)
-    assert found == [np.geterr()]
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert interrupted == 1000
 
 
 def test_inferences(core):

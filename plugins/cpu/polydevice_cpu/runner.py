@@ -23,7 +23,7 @@ from polydevice_cpu.onednn import openmp
 from polydevice_cpu.plan.binding.bound import BoundPlan
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.places import OwnPlaces, is_small
-from polydevice_cpu.plan.binding.silence import begin_silence, end_silence
+from polydevice_cpu.plan.binding.silence import about_errors, ignore_errors, restore
 from polydevice_cpu.plan.compiled import shapes_of
 from polydevice_cpu.report import layer_counts
 from polydevice_cpu.variable import variables
@@ -132,11 +132,12 @@ class CpuRunner(Runner):
         for index, place in bound.input_places.items():
             place[...] = self._sources[index]
         if bound.computes_arrays:
-            silence = begin_silence()
+            before = about_errors()
             try:
+                ignore_errors()
                 self._compute(bound)
             finally:
-                end_silence(silence)
+                restore(before)
         else:
             self._compute(bound)
         if bound.tail_outputs:
