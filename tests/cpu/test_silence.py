@@ -49,6 +49,10 @@ def test_other_threads_are_not_silent():
     assert found and found[0] != {"ignore"}
 
 
+@pytest.mark.skipif(
+    silence.restore is silence._restore,
+    reason="NumPy 1 sets it back by Python functions, in which Ctrl-C may come, too",
+)
 def test_ctrl_c_at_any_time_leaves_things_as_before(core):
     """Also where it comes before an inference has begun to compute, or after it."""
     nodes = [("NonZero", ["x"], ["z"], {}), ("Transpose", ["z"], ["y"], {})]

@@ -53,5 +53,6 @@ def _restore(before: dict[str, Any]) -> None:
 about_errors, ignore_errors, restore = _functions()
 """The first one returns what the last one takes, in the same thread, to have things as before.
 
-What to restore is asked for before anything is set, so that Ctrl-C at any time leaves it as it was.
+What to restore is asked for before anything is set, so that Ctrl-C at any time leaves it as it was;
+with NumPy 1 unless it comes while that is restored.
 """
