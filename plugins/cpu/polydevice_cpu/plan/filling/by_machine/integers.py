@@ -75,25 +75,6 @@ LONGER = 3
 """So many times as long as in floats it takes oneDNN to make code with AMX: 1 to 3 ms a size."""
 
 
-def is_worth_it(given: SymbolicPrimitive, steps: int, most_us: float) -> bool:
-    """Whether code takes at most so much longer than oneDNN's, for each thread.
-
-    Args:
-        given: what it computes.
-        steps: how many.
-        most_us: how much longer it may take in floats; in plans that run often less than `LESS_US`.
-    """
-    most_us = most_us * LONGER if most_us > LESS_US else most_us
-    if is_depthwise(given):
-        more_ns = MORE_OF_OWN_NS
-    elif "amx" not in given.implementation:
-        more_ns = MORE_WITHOUT_TILES_NS
-    else:
-        is_signed = _sides(given).source.data_type is DataType.S8
-        more_ns = MORE_OF_SIGNED_NS if is_signed else MORE_NS
-    return bool(is_within(steps * more_ns, given.threads * (most_us + LESS_US) * 1e3))
-
-
 class _Sides(NamedTuple):
     """What a primitive of bytes is made with."""
 
@@ -111,6 +92,8 @@ class Prepared(NamedTuple):
         functions: machine code.
         bias, slopes, scales: one number for each channel of the result.
         shares: the two numbers of each function that follows.
+        numbers: what these take.
+        more_ns: how much longer than by oneDNN's code a step takes, for each thread.
     """
 
     functions: Functions
@@ -118,6 +101,18 @@ class Prepared(NamedTuple):
     slopes: Array | None
     scales: Array
     shares: Sequence[tuple[float, float]]
+    numbers: Numbers
+    more_ns: float
+
+    def is_worth_it(self, steps: int, most_us: float) -> bool:
+        """Whether so many steps take at most so much longer than oneDNN's code.
+
+        Args:
+            steps: how many.
+            most_us: what they may in floats; in plans that run often less than `LESS_US`.
+        """
+        most_us = most_us * LONGER if most_us > LESS_US else most_us
+        return bool(is_within(steps * self.more_ns, (most_us + LESS_US) * 1e3))
 
     def constants(self, weights: Array, part: slice = slice(None)) -> Constants:
         """Return what is read besides a source, for some channels of the result."""
@@ -199,17 +194,28 @@ def prepared(
     results = _results(given)
     if scales.size not in (1, results) or (bias is not None and bias.size != results):
         return None
-    slopes, is_by_channel = (
-        _by_channel(given, others),
-        any(link[0] in _BY_CHANNEL for link in links),
-    )
+    slopes = _by_channel(given, others)
+    is_by_channel = any(link[0] in _BY_CHANNEL for link in links)
     if is_by_channel and (slopes is None or slopes.size != results):
         return None
     terms = Terms.OWN_CHANNEL if is_depthwise(given) else Terms.ALL_CHANNELS
     chain, has_bias = [link[0] for link in links], bias is not None
     functions = Functions(chain, terms=terms, has_bias=has_bias, integers=_integers(given))
     scales = np.ascontiguousarray(np.broadcast_to(scales, (results,)))
-    return Prepared(functions, bias, slopes, scales, [link[1:] for link in links])
+    shares, takes = [link[1:] for link in links], numbers_of_bytes(given)
+    return Prepared(functions, bias, slopes, scales, shares, takes, _more_ns(given))
+
+
+def _more_ns(given: SymbolicPrimitive) -> float:
+    """How much longer than by oneDNN's code a step takes, shared by its threads."""
+    if is_depthwise(given):
+        more_ns = MORE_OF_OWN_NS
+    elif "amx" not in given.implementation:
+        more_ns = MORE_WITHOUT_TILES_NS
+    else:
+        is_signed = _sides(given).source.data_type is DataType.S8
+        more_ns = MORE_OF_SIGNED_NS if is_signed else MORE_NS
+    return more_ns / given.threads
 
 
 def _sides(given: SymbolicPrimitive) -> _Sides:

@@ -15,7 +15,7 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.symbolic_size import is_symbolic, is_within
 from polydevice_cpu.algorithms.by_machine.code import Code, Told, may_share, told_numbers
-from polydevice_cpu.algorithms.by_machine.windows.covers import FLOATS, Numbers
+from polydevice_cpu.algorithms.by_machine.windows.covers import FLOATS
 from polydevice_cpu.algorithms.by_machine.windows.sums import (
     FEW_NS,
     POSITIONS_AT,
@@ -82,7 +82,7 @@ class _Ready(NamedTuple):
         places: where that tells how many there are.
         steps: vectors that are computed for a position.
         threads: how many share the work.
-        numbers: what these take.
+        of_bytes: what else is the same, of bytes.
     """
 
     functions: Functions
@@ -94,7 +94,7 @@ class _Ready(NamedTuple):
     places: Sequence[int]
     steps: int
     threads: int
-    numbers: Numbers = FLOATS
+    of_bytes: integers.Prepared | None = None
 
 
 def at_positions(given: SymbolicPrimitive, sizes: int) -> AtPositions | None:
@@ -156,10 +156,11 @@ class PositionsByMachine:
         if ready is None:
             return None
         steps, threads = positions * ready.steps, ready.threads
-        is_short = is_within(steps * MORE_NS, threads * most_us * 1e3)
-        if ready.numbers is not FLOATS:
-            is_short = integers.is_worth_it(given, steps, most_us)
-        if not is_short:
+        if ready.of_bytes is not None:
+            is_worth_it = ready.of_bytes.is_worth_it(steps, most_us)
+        else:
+            is_worth_it = is_within(steps * MORE_NS, threads * most_us * 1e3)
+        if not is_worth_it:
             return None
         if threads > 1 and steps * STEP_NS >= FEW_NS:
             return _shared(ready, positions)
@@ -242,8 +243,8 @@ def _of_bytes(
         assert kept is not None
         packed = kept[None]
     channels = given.src.shape[1 if given.name == "convolution_forward" else -1]
-    sides, each = (channels, plain.shape[-1]), integers.numbers_of_bytes(given)
-    return _told_once(found.functions, packed, found.constants, sides, given.threads, each)
+    sides = channels, plain.shape[-1]
+    return _told_once(found.functions, packed, found.constants, sides, given.threads, found)
 
 
 def _told_once(
@@ -252,10 +253,11 @@ def _told_once(
     known: Callable[[Array, slice], Constants],
     channels: tuple[int, int],
     threads: int,
-    numbers: Numbers = FLOATS,
+    of_bytes: integers.Prepared | None = None,
 ) -> _Ready | None:
     """What is the same for all sizes, of weights in rows; None where there is no code."""
     (source, results), row = channels, packed.shape[-1]
+    numbers = FLOATS if of_bytes is None else of_bytes.numbers
     parts, told, steps = [], list[Told](), 0
     for number, own in enumerate(packed):
         part = slice(number * row, min(number * row + row, results))
@@ -269,7 +271,7 @@ def _told_once(
     code = Code.of(told, parts)
     ends = [*code.starts[1:], len(code.numbers)]
     places = [end + POSITIONS_AT for end in ends]
-    return _Ready(functions, parts, row, source, results, code, places, steps, threads, numbers)
+    return _Ready(functions, parts, row, source, results, code, places, steps, threads, of_bytes)
 
 
 def _in_rows(packed: Array | None, plain: Array) -> Array | None:
@@ -301,7 +303,8 @@ def _in_rows(packed: Array | None, plain: Array) -> Array | None:
 
 def _shared(ready: _Ready, positions: int) -> Code | None:
     """What threads share."""
-    functions, parts, row, source, results, *_, numbers = ready
+    functions, parts, row, source, results, *_, of_bytes = ready
+    numbers = FLOATS if of_bytes is None else of_bytes.numbers
     calls = [
         (functions, of_positions(source, results, part, row, positions, numbers), known)
         for part, known in parts

@@ -49,9 +49,9 @@ from polydevice_cpu.plan.filling.by_machine.chains import (
     numbers_of,
 )
 from polydevice_cpu.plan.filling.by_machine.integers import (
+    Prepared,
     is_depthwise,
     is_of_bytes,
-    is_worth_it,
     numbers_of_bytes,
     packed_weights,
     prepared,
@@ -89,6 +89,7 @@ class _Form(NamedTuple):
         constants: what is read besides.
         stays: whether it is computed so in plans that run often, too.
         phases: of a transposed convolution.
+        of_bytes: what else is the same, of bytes.
     """
 
     window: tuple[int, ...]
@@ -97,6 +98,7 @@ class _Form(NamedTuple):
     constants: Constants
     stays: bool = False
     phases: Sequence[Phase] = ()
+    of_bytes: Prepared | None = None
 
 
 class WindowSizes:
@@ -208,7 +210,7 @@ class WindowsByMachine:
         form = self._forms[weights]
         if form is None:
             return None
-        if is_of_bytes(given):
+        if form.of_bytes is not None:
             return self._of_bytes(given, place, sides, sizes, form, most_us)
         if given.name == "matmul":
             return _product(sides, form, given.threads)
@@ -252,12 +254,13 @@ class WindowsByMachine:
         most_us: float,
     ) -> Code | None:
         """What is told addresses of what is read and result; None where oneDNN computes it."""
+        found = form.of_bytes
+        assert found is not None
         if given.name == TRANSPOSED:
-            return _transposed_bytes(given, sides, form, most_us)
-        *geometry, _ = sizes(given)[GEOMETRY]
-        windows = _windows(form.window, geometry, is_depthwise=form.is_depthwise)
-        told = self._told(place, sides, windows, sizes, numbers_of_bytes(given))
-        if told is None or not is_worth_it(given, told.steps, most_us):
+            return _transposed_bytes(sides, form, found, given.threads, most_us)
+        windows, _ = _windows_of(given, sizes, form)
+        told = self._told(place, sides, windows, sizes, found.numbers)
+        if told is None or not found.is_worth_it(told.steps, most_us):
             return None
         return code_of(form.functions, told, form.constants, given.threads)
 
@@ -270,8 +273,7 @@ class WindowsByMachine:
         form: _Form,
     ) -> TileCalls | None:
         """What code of a convolution is told; None where oneDNN computes it."""
-        *geometry, behind = sizes(given)[GEOMETRY]
-        windows = _windows(form.window, geometry, is_depthwise=form.is_depthwise)
+        windows, behind = _windows_of(given, sizes, form)
         channels, wide = sides[0].shape[1], sides[1].shape[-1]
         most = most_channels(given)
         if not form.stays and not is_in_order(windows, behind, channels, wide, most):
@@ -331,17 +333,16 @@ def _transposed(sides: tuple[Value, Value], form: _Form, threads: int) -> Code |
 
 
 def _transposed_bytes(
-    given: SymbolicPrimitive, sides: tuple[Value, Value], form: _Form, most_us: float
+    sides: tuple[Value, Value], form: _Form, found: Prepared, threads: int, most_us: float
 ) -> Code | None:
     """The same of bytes; None where that takes too long, too."""
     if not all(map(_is_channels_last, sides)):
         return None
     source, result = (side.shape for side in sides)
-    numbers = numbers_of_bytes(given)
-    calls = calls_of_phases(form.functions, form.phases, source, result, numbers)
-    if calls is None or not is_worth_it(given, sum(told.steps for _, told, _ in calls), most_us):
+    calls = calls_of_phases(form.functions, form.phases, source, result, found.numbers)
+    if calls is None or not found.is_worth_it(sum(told.steps for _, told, _ in calls), most_us):
         return None
-    return code_of_all(calls, given.threads)
+    return code_of_all(calls, threads)
 
 
 def _product(sides: tuple[Value, Value], form: _Form, threads: int) -> Code | None:
@@ -418,8 +419,10 @@ def _form_of_bytes(
         (step,), _, (pad,), _ = cast("Geometry", given.arguments[GEOMETRY])
         elements = weights.reshape(*window, -1, weights.shape[-1])
         made = phases(elements, step, pad, known, np.ascontiguousarray)
-        return None if made is None else _Form(window, False, found.functions, known, True, made)
-    return _Form(window, is_own, found.functions, known, True)
+        if made is None:
+            return None
+        return _Form(window, False, found.functions, known, True, made, found)
+    return _Form(window, is_own, found.functions, known, True, of_bytes=found)
 
 
 def _dense(packing: Packing, array: Array) -> Array:
@@ -463,6 +466,14 @@ def _windows(sizes: tuple[int, ...], geometry: Geometry, *, is_depthwise: bool) 
     if len(sizes) == 1:
         return Windows((*sizes, 1), (*steps, 1), (*gaps, 0), (*pads, 0), is_depthwise)
     return Windows(sizes, steps, gaps, pads, is_depthwise)
+
+
+def _windows_of(
+    given: SymbolicPrimitive, sizes: Callable[[object], Any], form: _Form
+) -> tuple[Windows, Sequence[int]]:
+    """Windows of these sizes, and how far the last ones reach over the end."""
+    *geometry, behind = sizes(given)[GEOMETRY]
+    return _windows(form.window, geometry, is_depthwise=form.is_depthwise), behind
 
 
 def _is_channels_last(value: Value) -> bool:
