@@ -320,6 +320,20 @@ def test_many_positions_are_computed_by_strips_that_are_there(core, monkeypatch)
     assert any(step.strips for step in primitives(executable))
 
 
+def test_strips_that_were_made_but_not_run_get_their_code(core):
+    """Ten rows ask for strips of eight, but weights of 1 MB are not read twice for so few."""
+    weights = {"w": image(1, 256, 1100) - np.float32(0.5), "b": image(2, 1100)}
+    nodes = [("MatMul", ["x", "w"], ["a"], {}), ("Add", ["a", "b"], ["y"], {})]
+    model = models.build(nodes, {"x": ["n", "k", 256]}, ["y"], weights)
+    executable = load(core, model)
+    request = executable.create_infer_request()
+    for number, length in enumerate((64, 66, 10, 8)):
+        x = image(number, 1, length, 256)
+        (wanted,) = models.answer(model, {"x": x})
+        np.testing.assert_allclose(request.infer({"x": x})["y"], wanted, rtol=1e-4, atol=1e-4)
+    assert any(step.strips for step in primitives(executable))
+
+
 def test_strips_that_are_not_proved_are_not_used(core, monkeypatch):
     model = block(16, 2)
     executable = load(core, model)

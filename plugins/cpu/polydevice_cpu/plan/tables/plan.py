@@ -47,6 +47,7 @@ class TablePlan(Plan):
         words: the table, with addresses counted from their homes.
         arrays: functions that NumPy computes with, and what they are told.
         strips: steps in strips, by number.
+        primitives: what computes these.
         late: the steps that are no numbers, by number.
         kept: storages for what depends on sizes alone, by number.
     """
@@ -80,10 +81,10 @@ class TablePlan(Plan):
         self.held_bytes = self._held(len(primitives), counted) + words.nbytes
         self.arena_bytes = arena_bytes
         pieces = dict.fromkeys(piece for each in strips.values() for piece in each.strips.pieces)
-        self._primitives = [piece.primitive for piece in pieces]
+        self.primitives = [piece.primitive for piece in pieces]
         own = [step.scratchpad_bytes for step in primitives]
         self.scratchpad_bytes = max(
-            [*own, *(part.scratchpad_bytes for part in self._primitives)], default=0
+            [*own, *(part.scratchpad_bytes for part in self.primitives)], default=0
         )
 
     @cached_property
@@ -124,6 +125,6 @@ class TablePlan(Plan):
             if isinstance(step, PrimitiveStep):
                 for primitive in step.primitives:
                     primitive.compile()
-        for primitive in self._primitives:
+        for primitive in self.primitives:
             primitive.compile()
         self.is_compiled = True

@@ -139,7 +139,7 @@ class TableTemplate:
             *(parts, form, order, words, arrays, in_strips, steps, kept),
             *(results, arena_bytes, again),
         )
-        made.is_compiled = is_compiled
+        made.is_compiled = is_compiled and all(each.is_compiled for each in made.primitives)
         made.is_final = not (is_for_now or self._is_for_now)
         return made
 
