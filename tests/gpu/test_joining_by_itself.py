@@ -43,12 +43,14 @@ def builder(opencl):
     ("found", "why"),
     [
         ((1e-6, 2e-6, 3e-6, 4e-6), ""),
-        ((2e-6, 2e-6, 3e-6, 4e-6), "took 2 us one by one, and 2 as one"),
+        ((2e-6, 2e-6, 4e-6, 4e-6), "took 2 us one by one, and 2 as one"),
+        ((30e-6, 37e-6, 42e-6, 41e-6), ""),
+        ((4e-6, 3e-6, 1e-6, 2e-6), "took 3 us one by one, and 4 as one"),
         ((1e-6, 2e-6, 4e-6, 3e-6), "took 3 us one by one, and 4 as one with inputs and outputs on"),
     ],
 )
 def test_auto_keeps_what_is_faster(monkeypatch, opencl, builder, found, why) -> None:
-    """Where inputs and outputs lie on the device as where they are copied."""
+    """In the mean of inputs and outputs on the device and of copied ones, and in neither by 5 %."""
     real_times, faster = joining_trial.times, not why
     meets = dataclasses.replace(opencl.capabilities, groups_meet=True, compute_units=1)
     monkeypatch.setattr(opencl, "capabilities", meets)
