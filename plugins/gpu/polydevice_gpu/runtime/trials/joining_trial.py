@@ -100,9 +100,7 @@ def _name(step: Step | HostStep | NestedStep) -> str:
 
 
 def _slower(plan: Plan, other: Plan) -> str:
-    """Say in which case a plan is the slower one, of those where inputs and outputs are and are not
-    copied; empty where it is faster in the mean.
-    """
+    """Say where a plan is slower, with copies or without; empty where it pays in the mean."""
     device = plan.device
     bound = [
         BoundSteps(
