@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from polydevice.dtype import Array
 from polydevice.ops.concat import Concat
 from polydevice.symbolic_trace import chosen, gains
+from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg, DataType
@@ -121,7 +122,10 @@ def _joining(order: Sequence[int], outer: int) -> Start:
             begin = end
         return ()
 
-    return lambda _: ByMachine(write, lambda values: joining(values, _are_few), may_refuse=False)
+    def prepare(values: Sequence[Value]) -> Code | None:
+        return joining(values, order[outer], _are_few)
+
+    return lambda _: ByMachine(write, prepare, may_refuse=False)
 
 
 def _are_few(_count: int, rows: int) -> bool:

@@ -56,4 +56,4 @@ def _start(op: CumSum, axis: int, kind: str, _: Context) -> Compute:
         shape = values[0].shape
         return elements.summing(shape, axis, kind, exclusive=op.exclusive, reverse=op.reverse)
 
-    return ByMachine(compute, prepare)
+    return ByMachine(compute, prepare, may_refuse=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.rewrites.integers.dynamic_range import DynamicRange
 from polydevice_cpu.algorithms.by_machine import byte_table
-from polydevice_cpu.algorithms.by_machine.code import has_avx512
+from polydevice_cpu.algorithms.by_machine.code import Code, Told, has_avx512
 from polydevice_cpu.algorithms.by_machine.rows import ranges
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn import openmp
@@ -19,6 +20,7 @@ from polydevice_cpu.ops.dynamic_range import write_range
 from polydevice_cpu.passes.integers.byte_functions import ByteFunction
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, ByMachine, Compute
+from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
     from polydevice.node import Node
@@ -68,7 +70,10 @@ def _by_machine(table: Array, threads: int, _: Context) -> Compute:
         byte_table.look_up(x, table, result)
         return ()
 
-    return ByMachine(compute, lambda values: byte_table.code(table, values[0].elements, threads))
+    def prepare(values: Sequence[Value]) -> Code | None:
+        return byte_table.code(table, values[0].elements, threads)
+
+    return ByMachine(compute, prepare, may_refuse=False)
 
 
 def _one_by_one(table: Array, _: Context) -> Compute:
@@ -109,7 +114,10 @@ def lower_dynamic_range(builder: PlanBuilder, node: Node) -> bool:
         write_range(op, x, scale, zero)
         return ()
 
-    computed = ByMachine(compute, lambda values: ranges.prepared(values[0].elements))
+    def prepare(values: Sequence[Value]) -> Told:
+        return ranges.prepared(values[0].elements)
+
+    computed = ByMachine(compute, prepare, may_refuse=False)
     builder.emit(
         ArrayStep(
             *(node.name, node.type, lambda _: computed, [source], results, MACHINE_CODE),

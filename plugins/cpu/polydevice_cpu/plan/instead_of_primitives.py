@@ -105,21 +105,20 @@ def _kinds(source: Value, operands: Sequence[Value], result: Value) -> elementwi
 def _joining(step: PrimitiveStep, may_be: elementwise.MayBe) -> CodeStep | None:
     """What joins a few parts; None where there is no code for it."""
     inputs = [value for index, value in sorted(step.arguments.items()) if index != Arg.DST]
-    code = joining([*inputs, step.arguments[Arg.DST]], may_be)
+    values = [*inputs, step.arguments[Arg.DST]]
+    sizes = zip(*(value.shape for value in values), strict=True)
+    axis = next((n for n, each in enumerate(sizes) if len({*each}) > 1), None)
+    code = None if axis is None else joining(values, axis, may_be)
     return None if code is None else _code_step(step, code, inputs)
 
 
-def joining(values: Sequence[Value], may_be: elementwise.MayBe) -> Code | None:
-    """Return code that joins a few parts, of which the last of the values is the result.
+def joining(values: Sequence[Value], axis: int, may_be: elementwise.MayBe) -> Code | None:
+    """Return code that joins a few parts along an axis, of which the result is the last value.
 
     None where there is none.
     """
     forms = _words(values)
     if forms is None or len(forms) > MOST_PARTS + 1:
-        return None
-    sizes = [sizes for sizes, _ in forms]
-    axis = next((n for n, each in enumerate(zip(*sizes, strict=True)) if len({*each}) > 1), None)
-    if axis is None:
         return None
     told = elementwise.joined(axis, forms, may_be)
     return None if told is None else Code.of(told)

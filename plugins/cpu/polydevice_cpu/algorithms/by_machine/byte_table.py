@@ -12,6 +12,7 @@ from polydevice_cpu.algorithms.by_machine.code import (
     Code,
     has_avx512,
     may_share,
+    told,
 )
 from polydevice_cpu.algorithms.by_machine.rows.shares import TAKEN
 from polydevice_cpu.onednn.engine import address_of
@@ -80,5 +81,5 @@ def code(table: Array, count: int, threads: int) -> Code | None:
     each, users = count, 1
     if threads > 1 and count >= SHARED:
         each, users = -(-count // (threads * PARTS_AT_ONCE * _LINE)) * _LINE, threads
-    told = function_of(_LOOK), _ARGUMENTS(0, 0, count, each, 0, address_of(table))
-    return Code.together(told, TAKEN, users, table)
+    numbers = told(_ARGUMENTS, 0, 0, count, each, 0, address_of(table))
+    return Code.together((function_of(_LOOK), numbers), TAKEN, users, table)

@@ -218,7 +218,17 @@ def _append(found: array[int], numbers: bytes | tuple[int, ...]) -> None:
     found.extend(numbers)
 
 
-class CodeCall(Calls):
+class AddressedCalls(Calls):
+    """Machine code of a step; who computes instead what it refuses asks where that lies."""
+
+    __slots__ = ()
+
+    def addresses(self, count: int) -> Sequence[int]:
+        """Return where its values are, of so many."""
+        raise NotImplementedError
+
+
+class CodeCall(AddressedCalls):
     """Machine code on memory: a call that returns 0.
 
     Attributes:

@@ -15,7 +15,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.errors import InferenceError
-from polydevice_cpu.algorithms.by_machine.code import CodeCall
+from polydevice_cpu.algorithms.by_machine.code import AddressedCalls
 from polydevice_cpu.plan.binding.stretches import Call
 from polydevice_cpu.plan.step import ArrayStep, Compute, TailStep, outputs_of
 
@@ -45,7 +45,7 @@ def call_of(
     return partial(store, compute, inputs, outputs, step)
 
 
-def compute_instead(step: ArrayStep, compute: Compute, call: CodeCall) -> None:
+def compute_instead(step: ArrayStep, compute: Compute, call: AddressedCalls) -> None:
     """Compute a step whose machine code has refused what it reads.
 
     Raises:

@@ -16,7 +16,7 @@ from polydevice.errors import (
     InferTimeoutError,
     InternalError,
 )
-from polydevice_cpu.algorithms.by_machine.code import CodeCall
+from polydevice_cpu.algorithms.by_machine.code import AddressedCalls
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.primitive import execution_error
 from polydevice_cpu.plan.binding.array_calls import compute_instead
@@ -305,7 +305,7 @@ class BoundPlan:
         step = self._step_of(call)
         if step is None:
             raise InternalError(f"machine code of a table that never refuses returned {status}")
-        if not isinstance(call, CodeCall) or not isinstance(step, ArrayStep):
+        if not isinstance(call, AddressedCalls) or not isinstance(step, ArrayStep):
             raise execution_error(f"{step.type} {step.name!r}", status)
         compute_instead(step, step.start(self._context), call)
         for other in rest:

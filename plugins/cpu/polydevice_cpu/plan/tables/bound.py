@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import CALL, Calls, calls_at
+from polydevice_cpu.algorithms.by_machine.code import AddressedCalls
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.plan.binding.array_calls import call_of, written
 from polydevice_cpu.plan.binding.binder import Binder
@@ -17,9 +19,25 @@ from polydevice_cpu.plan.binding.moving import NOWHERE
 from polydevice_cpu.plan.binding.stretches import Call
 from polydevice_cpu.plan.binding.strips import run_strips
 from polydevice_cpu.plan.step import Compute
-from polydevice_cpu.plan.tables.form import ARENA, TABLE, ArrayForm, Home, Run, StripForm
+from polydevice_cpu.plan.tables.form import ARENA, SIZES, TABLE, ArrayForm, Home, Run, StripForm
 from polydevice_cpu.plan.tables.plan import FilledStrips, TablePlan, View
 from polydevice_cpu.plan.value import Kind
+
+
+class TableCalls(AddressedCalls):
+    """Calls of a table that may refuse what they read.
+
+    Attributes:
+        told: what the first one is, from its addresses on.
+    """
+
+    __slots__ = ("told",)
+    told: npt.NDArray[np.int64]
+
+    def addresses(self, count: int) -> Sequence[int]:
+        """Return where its values are, of so many."""
+        found: list[int] = self.told[:count].tolist()
+        return found
 
 
 class BoundTable:
@@ -38,6 +56,7 @@ class BoundTable:
         self._begin = address_of(words)
         self._starts = starts = np.zeros(len(form.homes), np.int64)
         starts[TABLE], starts[ARENA] = self._begin, address_of(binder.arena)
+        starts[SIZES] = address_of(plan.sizes)
         for number, home in enumerate(form.homes):
             if home.kind is Kind.KEPT:
                 starts[number] = address_of(self._data(binder, number, home))
@@ -51,7 +70,10 @@ class BoundTable:
     def _bound(self, binder: Binder, each: Run | ArrayForm | StripForm | int) -> BoundStep:
         plan = self._plan
         if isinstance(each, Run):
-            number = each.steps[0] if each.steps[0] in plan.once else SEVERAL
+            number, _ = each.steps
+            if number in plan.form.refusing:
+                return BoundStep(number, self._refusing(each), shared=plan.form.threads)
+            number = number if number in plan.once else SEVERAL
             return BoundStep(number, self._code(*each.calls), shared=plan.form.threads)
         if isinstance(each, ArrayForm):
             return BoundStep(each.step, self._array(binder, each, *plan.arrays[each.at]))
@@ -66,7 +88,7 @@ class BoundTable:
         """Return the steps one by one."""
         found: list[BoundStep] = []
         for form, bound in zip(self._plan.order, self.order, strict=True):
-            if isinstance(form, Run):
+            if isinstance(form, Run) and bound.number == SEVERAL:
                 for number in range(*form.steps):
                     call = self._code(*self._plan.form.calls[number])
                     found.append(BoundStep(number, call, shared=bound.shared))
@@ -77,6 +99,13 @@ class BoundTable:
     def _code(self, first: int, end: int) -> Call:
         made = calls_at(self._begin + CALL.itemsize * first, end - first, Calls)
         assert made is not None  # there is the code that it calls
+        return made
+
+    def _refusing(self, form: Run) -> Call:
+        (number, _), (first, end) = form.steps, form.calls
+        made = calls_at(self._begin + CALL.itemsize * first, end - first, TableCalls)
+        assert made is not None
+        made.told = self._words[self._plan.form.refusing[number] :]
         return made
 
     def _array(
@@ -118,6 +147,8 @@ class BoundTable:
         """The bytes of what stays where it is."""
         if number == ARENA:
             return binder.arena
+        if number == SIZES:
+            return self._plan.sizes
         found = binder.home(home.constant or self._plan.kept[home.number])
         assert found is not None
         return found

@@ -18,8 +18,9 @@ from polydevice_cpu.plan.value import Kind, Storage, Value
 if TYPE_CHECKING:
     from polydevice_cpu.plan.filling.recipe import ValueForm  # 1 MB, for open sizes alone
 
-NOTHING, TABLE, ARENA = 0, 1, 2
-"""Numbers of homes that every table has: of plain numbers, the table itself, and the arena."""
+NOTHING, TABLE, ARENA, SIZES = range(4)
+"""Numbers of homes that every table has: of plain numbers, the table itself, the arena, and sizes
+that steps read."""
 
 
 class Way(IntEnum):
@@ -45,7 +46,9 @@ class Home(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Steps one after the other that machine code computes; or one that depends on sizes alone.
+    """Steps one after the other that machine code computes.
+
+    One that depends on sizes alone, or may refuse what it reads, has its own.
 
     Attributes:
         steps: numbers of the first step, and of the one behind the last.
@@ -116,6 +119,7 @@ class TableForm:
         strips: steps in strips.
         kept: numbers of the storages that the request keeps for what depends on sizes alone.
         once: numbers of the steps that compute that.
+        refusing: step whose code may refuse what it reads → where the code is told addresses.
         step_count: how many steps there are.
         threads: how many share a call of machine code, at most.
         alive: what machine code reads besides.
@@ -133,6 +137,7 @@ class TableForm:
     strips: Mapping[int, StripForm]
     kept: Sequence[int]
     once: frozenset[int]
+    refusing: Mapping[int, int]
     step_count: int
     threads: int
     alive: Sequence[object]
@@ -144,14 +149,11 @@ class TableForm:
             broken: ways of steps that are no choice.
         """
         order: Order = []
+        apart = {*self.once, *self.refusing}
         for number in range(self.step_count):
             if number in self.calls and (number, Way.CODE) not in broken:
                 first, end = self.calls[number]
-                last = (
-                    None
-                    if number in self.once or number - 1 in self.once or not order
-                    else order[-1]
-                )
+                last = order[-1] if order and apart.isdisjoint((number - 1, number)) else None
                 if isinstance(last, Run) and number - last.steps[0] < STRETCH:
                     order[-1] = Run((last.steps[0], number + 1), (last.calls[0], end))
                 else:

@@ -22,20 +22,21 @@ from polydevice.symbolic_size import (
 )
 from polydevice.symbolic_trace import Trace, tracing
 from polydevice_cpu.algorithms.by_machine.code import Code
-from polydevice_cpu.onednn.ahead import Ahead, ahead
+from polydevice_cpu.onednn.ahead import ahead
 from polydevice_cpu.onednn.constants import Arg
-from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor, SymbolicDescriptor
+from polydevice_cpu.onednn.descriptor import DATA_TYPES
 from polydevice_cpu.onednn.engine import ALIGNMENT_BYTES
-from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
+from polydevice_cpu.onednn.primitive import SymbolicPrimitive
 from polydevice_cpu.plan.filling.filled import Filled, UnfitError
 from polydevice_cpu.plan.filling.needs import Known
-from polydevice_cpu.plan.filling.recipe import StepForm, ValueForm
+from polydevice_cpu.plan.filling.recipe import StepForm
 from polydevice_cpu.plan.filling.sizes_alone import may_be_kept
 from polydevice_cpu.plan.plan import PlanParts
 from polydevice_cpu.plan.step import ArrayStep, ByMachine, Compute, PrimitiveStep, TailStep
 from polydevice_cpu.plan.tables.form import (
     ARENA,
     NOTHING,
+    SIZES,
     TABLE,
     ArrayForm,
     Home,
@@ -44,13 +45,14 @@ from polydevice_cpu.plan.tables.form import (
     Way,
 )
 from polydevice_cpu.plan.tables.template import Contents, TableTemplate
+from polydevice_cpu.plan.tables.traced import NO_CONTEXT, WORD_BYTES, Traced
 from polydevice_cpu.plan.value import Kind, Value
 
 _log = logging.getLogger(__name__)
 
 _Adding = Callable[[], None]
 
-_WORDS = CALL.itemsize // 8
+_WORDS = CALL.itemsize // WORD_BYTES
 
 
 def table_template(
@@ -119,46 +121,6 @@ def places(lives: Sequence[Lived], sizes: Sequence[Number]) -> tuple[list[Number
     return offsets, largest(ends) if ends else 0
 
 
-class _NoContext:
-    """In the place of a request's context, for what is the same for all of them."""
-
-    def __getattr__(self, name: str) -> Any:
-        raise UntraceableError(f"it asks for a request's {name}")
-
-
-_NO_CONTEXT: Any = _NoContext()
-
-
-class _Traced(Filled):
-    """Steps that are filled in with symbolic sizes."""
-
-    def forget(self) -> None:
-        """Forget all but storages, so that who asks next notes what it decides by itself."""
-        self._values = [None] * len(self._values)
-        for known in (self._codes, self._are_means, self._descriptors):
-            known.clear()
-
-    def _primitive(self, given: Primitive) -> Primitive:
-        if isinstance(given, SymbolicPrimitive):
-            raise UntraceableError("oneDNN is asked for each size")
-        return given
-
-    def _is_mean(self, given: Primitive, place: int) -> bool:
-        """Whether NumPy computes it; machine code does where there is some."""
-        return not self.has_code(place) and super()._is_mean(given, place)
-
-    def _made_descriptor(self, given: SymbolicDescriptor) -> Descriptor:
-        if isinstance(given.source, tuple) and given.strides is not None:
-            shape, strides = self._sizes(given)  # as oneDNN answered for the template
-            return Descriptor.strided(shape, strides, given.data_type)
-        return super()._made_descriptor(given)
-
-    def _made_value(self, form: ValueForm) -> Value:
-        if form.is_packed:
-            raise UntraceableError("a constant is packed for each size")
-        return super()._made_value(form)
-
-
 class _Recorded(list[Any]):
     """Sizes of which it is noted which are asked for."""
 
@@ -184,9 +146,10 @@ class Making:
     def __init__(self, trace: Trace, numbers: list[Any], contents: Contents) -> None:
         self._trace, self._contents = trace, contents
         self._recipe = contents[1]
-        self._filled = _Traced(numbers, *contents, Ahead(), may_be_in_strips=True)
+        self._filled = Traced(numbers, contents)
         self._numbers = numbers
-        self._homes = [Home(Kind.CONSTANT), Home(Kind.CONSTANT), Home(Kind.ARENA)]
+        self._homes = [Home(Kind.CONSTANT) for _ in range(SIZES + 1)]
+        self._homes[ARENA] = Home(Kind.ARENA)
         self._number_of_home: dict[tuple[Kind, int], int] = {}
         self._heads: list[Any] = []
         self._told: list[Any] = []
@@ -196,6 +159,7 @@ class Making:
         self._offsets: dict[int, Any] = {}
         self._kept: list[int] = []
         self._once: frozenset[int] = frozenset()
+        self._refusing: dict[int, int] = {}
         self.calls: dict[int, tuple[int, int]] = {}
         self.arrays: dict[int, tuple[ArrayForm, tuple[Compute | None, tuple[Any, ...]]]] = {}
         self.strips: dict[int, tuple[StripForm, tuple[Any, ...]]] = {}
@@ -274,18 +238,24 @@ class Making:
 
     def _by_own_code(self, number: int, form: StepForm, given: ArrayStep) -> _Adding | None:
         """The same of a step whose own function is machine code."""
-        compute = None if given.draws else given.start(_NO_CONTEXT)
-        if not isinstance(compute, ByMachine) or compute.may_refuse:
+        compute = None if given.draws else given.start(NO_CONTEXT)
+        if not isinstance(compute, ByMachine):
             return None
         values = [self._filled.value(each) for each in (*form.inputs, *form.outputs)]
         code = compute.code(values)
         if code is None:
             return None
-        return partial(self._add_code, number, code, list(map(self._at, values)))
+        first = code.starts[0]
+        if compute.may_refuse and any(code.numbers[first : first + len(values)]):
+            raise UntraceableError("code that may refuse begins within what it reads")
+        if compute.may_refuse and code.kept is not None:
+            raise UntraceableError("it keeps something, which may be room of its own")
+        places = list(map(self._at, values))
+        return partial(self._add_code, number, code, places, may_refuse=compute.may_refuse)
 
     def _by_arrays(self, number: int, form: StepForm, given: ArrayStep) -> _Adding | None:
         """The same of a step that is NumPy's own, or has no code for these sizes."""
-        compute = None if given.draws else given.start(_NO_CONTEXT)
+        compute = None if given.draws else given.start(NO_CONTEXT)
         if compute is None:
             return None
         read, written = (
@@ -350,6 +320,8 @@ class Making:
         if root.array is not None:
             self._alive.append(root)
             return NOTHING, root.address + value.offset_bytes
+        if root in self._filled.places:
+            return SIZES, WORD_BYTES * self._filled.places[root] + value.offset_bytes
         if root.kind in (Kind.INPUT, Kind.OUTPUT):
             return self._home(root.kind, root.index), value.offset_bytes
         number = next(n for n, each in enumerate(self._filled.storages) if each is root)
@@ -375,7 +347,14 @@ class Making:
         steps = tuple(step * value.dtype.itemsize for step in value.strides)
         return home, (value.shape, offset, steps)
 
-    def _add_code(self, number: int, code: Code, places: Sequence[tuple[int, Any]]) -> None:
+    def _add_code(
+        self,
+        number: int,
+        code: Code,
+        places: Sequence[tuple[int, Any]],
+        *,
+        may_refuse: bool = False,
+    ) -> None:
         """Put calls, and what they are told, behind what there is."""
         told, head = list(code.numbers), _WORDS * code.size
         bases = [NOTHING] * len(told)
@@ -383,6 +362,8 @@ class Making:
             for at, (home, offset) in enumerate(places, start):
                 told[at], bases[at] = told[at] + offset, home
         first, behind = len(self._heads) // _WORDS, len(self._told) - head
+        if may_refuse:
+            self._refusing[number] = code.starts[0] + behind
         for at, to in code.pointers:
             self._pointers.append(
                 (at < head, at + (len(self._heads) if at < head else behind), to + behind)
@@ -437,6 +418,7 @@ class Making:
             {number: form for number, (form, _) in self.strips.items()},
             self._kept,
             self._once,
+            {number: len(self._heads) + place for number, place in self._refusing.items()},
             len(self._recipe.steps),
             self._threads,
             self._alive,
@@ -450,6 +432,7 @@ class Making:
             tuple((number, found) for number, (_, found) in self.strips.items()),
             tuple(self._numbers[place] for place in asked),
             tuple(self._offsets.values()),
+            tuple(self._filled.read),
             tuple(self._numbers[self._contents[0].places[id(desc)]] for desc in parts.inputs()),
         ]
         return TableTemplate(

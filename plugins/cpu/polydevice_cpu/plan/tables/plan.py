@@ -45,6 +45,7 @@ class TablePlan(Plan):
         form: what it has in common with other plans.
         order: the steps; see `TableForm.order`.
         words: the table, with addresses counted from their homes.
+        sizes: those that steps read.
         arrays: functions that NumPy computes with, and what they are told.
         strips: steps in strips, by number.
         primitives: what computes these.
@@ -58,6 +59,7 @@ class TablePlan(Plan):
         form: TableForm,
         order: Order,
         words: npt.NDArray[np.int64],
+        sizes: npt.NDArray[np.int64],
         arrays: Sequence[tuple[Compute | None, Sequence[View]]],
         strips: Mapping[int, FilledStrips],
         late: Mapping[int, Step],
@@ -68,7 +70,7 @@ class TablePlan(Plan):
     ) -> None:
         """Take over what a plan consists of; `again` makes it with all its steps."""
         self.form, self.order = form, order
-        self.words, self.arrays = words, arrays
+        self.words, self.sizes, self.arrays = words, sizes, arrays
         self.strips, self.late, self.kept = strips, late, kept
         self._again = again
         self._inputs = parts.inputs
@@ -78,7 +80,7 @@ class TablePlan(Plan):
         self.result_bytes = sum(math.prod(shape) * dtype.itemsize for shape, dtype in results)
         primitives = [step for step in late.values() if isinstance(step, PrimitiveStep)]
         counted = len(late) - len(primitives) + len(arrays) + len(strips)
-        self.held_bytes = self._held(len(primitives), counted) + words.nbytes
+        self.held_bytes = self._held(len(primitives), counted) + words.nbytes + sizes.nbytes
         self.arena_bytes = arena_bytes
         pieces = dict.fromkeys(piece for each in strips.values() for piece in each.strips.pieces)
         self.primitives = [piece.primitive for piece in pieces]

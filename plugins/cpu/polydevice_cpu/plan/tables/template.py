@@ -110,7 +110,9 @@ class TableTemplate:
         distinct = form.distinct
         if distinct:
             words[form.varying] = _words(found[:distinct])[form.which]
-        arena_bytes, kept_bytes, shapes, arrays, strips, known, offsets, inputs = found[distinct:]
+        arena_bytes, kept_bytes, shapes, arrays, strips, known, offsets, read, inputs = found[
+            distinct:
+        ]
         kept = {
             number: Storage(Kind.KEPT, size)
             for number, size in zip(form.kept, kept_bytes, strict=True)
@@ -136,7 +138,7 @@ class TableTemplate:
         )
         results = list(zip(shapes, dtypes, strict=True))
         made = TablePlan(
-            *(parts, form, order, words, arrays, in_strips, steps, kept),
+            *(parts, form, order, words, _words(read), arrays, in_strips, steps, kept),
             *(results, arena_bytes, again),
         )
         made.is_compiled = is_compiled and all(each.is_compiled for each in made.primitives)
@@ -223,7 +225,7 @@ class _Some(dict[int, Any]):
         raise UnfitError  # what was decided otherwise needs another one
 
 
-def _words(numbers: list[int]) -> npt.NDArray[np.int64]:
+def _words(numbers: Sequence[int]) -> npt.NDArray[np.int64]:
     """Numbers of 8 bytes; those of ways that are no choice may be any."""
     try:
         return np.array(numbers, np.int64)

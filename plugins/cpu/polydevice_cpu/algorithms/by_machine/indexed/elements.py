@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from polydevice.processor.machine_code import function_of
-from polydevice_cpu.algorithms.by_machine.code import Told
+from polydevice_cpu.algorithms.by_machine.code import Told, told
 from polydevice_cpu.algorithms.by_machine.instructions import (
     ADD,
     LOAD,
@@ -43,6 +43,7 @@ _FROM, _TO, _OUTER, _BLOCKS, _LENGTH, _STEP, _PART, _START, _MASK = range(9)
 """What summing is told: addresses; parts; blocks of columns; the axis' size; bytes between two of
 its elements, of a part, and up to the first element; which columns the last block has."""
 
+_TAKEN, _SUMMED = struct.Struct("@8q").pack, struct.Struct("@9q").pack
 _MASKED = 1
 _SUM, _NUMBER = 0, 1
 
@@ -105,8 +106,8 @@ def taking(shape: tuple[int, ...], axis: int, count: int, sizes: tuple[int, int]
         sizes: bytes of an element, and of an index.
     """
     before, size, behind = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
-    told = struct.pack("@8q", 0, 0, 0, before, count, behind, size, size * behind * sizes[0])
-    return function_of(_taking(*sizes)), told
+    numbers = before, count, behind, size, size * behind * sizes[0]
+    return function_of(_taking(*sizes)), told(_TAKEN, 0, 0, 0, *numbers)
 
 
 @lru_cache(maxsize=8)
@@ -193,7 +194,8 @@ def summing(
     first = (size - 1) * step if reverse else 0
     left = (behind - (blocks - 1) * lanes) * (item // 4)
     # Vectors are loaded and stored by elements of 4 bytes, whatever is added.
-    told = struct.pack(
-        "@9q", 0, 0, before, blocks, size, -step if reverse else step, part, first, (1 << left) - 1
+    numbers = told(
+        *(_SUMMED, 0, 0, before, blocks, size, -step if reverse else step, part, first),
+        (1 << left) - 1,
     )
-    return function_of(_summing(kind, exclusive=exclusive)), told
+    return function_of(_summing(kind, exclusive=exclusive)), numbers

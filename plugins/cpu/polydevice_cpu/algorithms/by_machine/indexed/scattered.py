@@ -92,7 +92,7 @@ _GET = {1: "410fb612", 2: "410fb712", 4: "418b12", 8: "498b12"}
 
 def copying(size_bytes: int) -> Told:
     """Return the function that copies so many bytes, and what it is told but for addresses."""
-    return function_of(_COPY), struct.pack("@5q", 0, 0, 0, 0, size_bytes)
+    return function_of(_COPY), told(struct.Struct("@5q").pack, 0, 0, 0, 0, size_bytes)
 
 
 class Meeting(NamedTuple):

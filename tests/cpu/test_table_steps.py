@@ -1,0 +1,152 @@
+"""Steps of tables that read sizes, look bytes up, sum up, or may refuse what they read."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from polydevice.errors import InferenceError
+from polydevice_cpu.plan import settling
+from polydevice_cpu.plan.tables.plan import TablePlan
+from tests.cpu import models
+from tests.cpu.loading import image, load, wait_for_settling
+from tests.cpu.machine_code import with_avx512
+from tests.cpu.quantised_graphs import Graph, reference, spread
+
+pytestmark = with_avx512
+
+WIDTH = 12
+
+
+def layers(read: str, count: int = 5) -> list[tuple]:
+    """Products and SoftMaxes, so that few of all steps are others."""
+    nodes = []
+    for layer in range(count):
+        nodes += [("MatMul", [read, "w"], [f"p{layer}"], {})]
+        nodes += [("Softmax", [f"p{layer}"], [f"q{layer}"], {"axis": -1})]
+        read = f"q{layer}"
+    return nodes
+
+
+def late(executable) -> set[str]:
+    """Types of the steps of the latest plan, a table, that are made one by one."""
+    plan = executable.latest_plan()
+    assert isinstance(plan, TablePlan)
+    return {step.type for step in plan.late.values()}
+
+
+def built(nodes, inputs, outputs) -> bytes:
+    """A model of the sizes of its inputs, of which those of one letter are integers."""
+    stored = {"w": image(1, WIDTH, WIDTH), "axis": np.array(1), "flat": np.array([-1])}
+    stored |= {"zero": np.array(0), "one": np.array(1), "at": np.array(1)}
+    kinds = {True: TensorProto.FLOAT, False: TensorProto.INT64}
+    graph = helper.make_graph(
+        [helper.make_node(kind, ins, outs, **more) for kind, ins, outs, more in nodes],
+        "g",
+        [helper.make_tensor_value_info(n, kinds[n == "x"], sizes) for n, sizes in inputs.items()],
+        [helper.make_empty_tensor_value_info(name) for name in outputs],
+        [numpy_helper.from_array(array, name) for name, array in stored.items()],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    return made.SerializeToString()
+
+
+def run(executable, request, model, feed):
+    """One inference as ONNX Runtime has it, its time by layers as well."""
+    got = request.infer(feed)
+    for array, wanted in zip(got.values(), models.answer(model, feed), strict=True):
+        np.testing.assert_allclose(array, wanted, rtol=1e-4, atol=1e-5)
+    return executable.latest_plan()
+
+
+@pytest.mark.parametrize("count_times", ["NO", "YES"])
+def test_code_that_refuses_is_computed_by_numpy_or_says_what_is_wrong(core, count_times):
+    nodes = [*layers("x"), ("GatherElements", ["q4", "i"], ["y"], {"axis": 1})]
+    inputs = {"x": ["n", "k", WIDTH], "i": ["n", "m", WIDTH]}
+    model = built(nodes, inputs, ["y"])
+    executable = load(core, model, CPU_THREADS_NUM=1, PERF_COUNT=count_times)
+    request, drawn = executable.create_infer_request(), np.random.default_rng(3)
+    for rows in (3, 9, 5, 14, 7, 11):
+        indices = drawn.integers(-rows, rows, (2, rows + 2, WIDTH))
+        feed = {"x": image(rows, 2, rows, WIDTH), "i": indices}
+        for _ in range(2):
+            run(executable, request, model, feed)
+    assert "GatherElements" not in late(executable)
+    wrong = indices.copy()
+    wrong[1, 2, 3] = rows
+    for _ in range(2):
+        with pytest.raises(InferenceError, match=f"{rows}"):
+            request.infer({**feed, "i": wrong})
+        run(executable, request, model, feed)
+
+
+def test_refusals_of_two_requests(core):
+    """Each finds what its own table was told."""
+    nodes = [*layers("x"), ("Div", ["a", "b"], ["d"], {})]
+    inputs = {"x": ["n", "k", WIDTH], "a": ["m"], "b": ["m"]}
+    model = built(nodes, inputs, ["q4", "d"])
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    requests = [executable.create_infer_request() for _ in range(2)]
+    for rows in (4, 6, 8, 5, 7):
+        divisors = np.array([2, 0, 3])
+        for number, request in enumerate(requests):
+            feed = {"x": image(rows, 1, rows + number, WIDTH), "a": np.array([9, 5, 7]) + number}
+            for first in (2, 0):
+                divisors[0] = first
+                got = request.infer({**feed, "b": divisors})["d"]
+                wanted = [0 if first == 0 else (9 + number) // 2, 0, (7 + number) // 3]
+                np.testing.assert_array_equal(got, wanted)
+    assert "Divide" not in late(executable)
+
+
+def test_steps_that_read_sizes(core):
+    """Places of rows, counted from 0, and twice as many as there are; sums up to each."""
+    nodes = [
+        ("Shape", ["x"], ["all"], {}),
+        ("Gather", ["all", "at"], ["rows"], {}),
+        ("Range", ["zero", "rows", "one"], ["places"], {}),
+        ("Cast", ["places"], ["f"], {"to": 1}),
+        ("Unsqueeze", ["f", "flat"], ["column"], {}),
+        ("Add", ["x", "column"], ["moved"], {}),
+        *layers("moved"),
+        ("CumSum", ["q4", "axis"], ["y"], {}),
+    ]
+    model = built(nodes, {"x": ["n", "k", WIDTH]}, ["y", "places"])
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    request = executable.create_infer_request()
+    for rows in (3, 9, 5, 14, 7, 11, 4):
+        run(executable, request, model, {"x": image(rows, 2, rows, WIDTH)})
+        run(executable, request, model, {"x": image(rows + 1, 2, rows, WIDTH)})
+    assert late(executable).isdisjoint({"Range", "CumSum"})
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_bytes_that_are_looked_up(core, monkeypatch, threads):
+    """A function of bytes between quantised layers, before and after its plan has settled."""
+    monkeypatch.setattr(settling, "RUNS", 3)
+    g = Graph(np.random.default_rng(5))
+    x = g.emit("DequantizeLinear", "x", *g.parameters(np.uint8, 0.04))
+    for _ in range(3):
+        y = g.emit("Conv", x, g.weights((24, 24, 1, 1), 0), kernel_shape=[1, 1])
+        y = g.emit("DequantizeLinear", g.quantised(y, np.uint8, 0.2), *g.nodes[-1].input[1:])
+        z = g.quantised(g.emit("Sigmoid", y), np.uint8, 0.004)
+        y = g.emit("Mul", y, g.emit("DequantizeLinear", z, *g.nodes[-1].input[1:]))
+        x = g.emit("DequantizeLinear", g.quantised(y, np.uint8, 0.1), *g.nodes[-1].input[1:])
+    model = g.model(["n", 24, "h", "v"], np.uint8, {x: None})
+    executable = load(core, model, CPU_THREADS_NUM=threads)
+    request = executable.create_infer_request()
+    for high, wide in ((9, 12), (20, 17), (13, 31), (8, 40), (5, 9), (80, 90), (11, 12)):
+        feed = {"x": spread(g.rng, (1, 24, high, wide), np.uint8)}
+        (wanted,) = reference(model, feed)
+        (got,) = (each.copy() for each in request.infer(feed).values())
+        assert np.abs(got - wanted).max() <= 2 * 0.1 + 1e-6
+        found = executable.latest_plan()
+        for _ in range(3):
+            request.infer(feed)
+        wait_for_settling()
+        (after,) = request.infer(feed).values()
+        np.testing.assert_array_equal(after, got)
+    assert isinstance(found, TablePlan)
+    assert "ByteFunction" in {step.type for step in found.steps}
+    assert "ByteFunction" not in {step.type for step in found.late.values()}
