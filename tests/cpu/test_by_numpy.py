@@ -91,6 +91,7 @@ MODELS = {
 def test_new_shapes_are_computed_by_numpy_as_by_onednn(core, monkeypatch, name, threads):
     monkeypatch.setattr(settling, "RUNS", 3)
     monkeypatch.setattr(plan_sizes, "pointwise_by_machine", lambda _: None)
+    monkeypatch.setattr(plan_sizes, "moves_by_machine", lambda _: None)
     model, shapes, feed, types, large = MODELS[name]
     executable = load(core, model, CPU_THREADS_NUM=threads)
     request, seen = executable.create_infer_request(), set()

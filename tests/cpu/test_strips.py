@@ -29,6 +29,7 @@ def _without_machine_code_at_positions(monkeypatch):
     """As on processors without AVX-512, where products and functions are computed in strips."""
     monkeypatch.setattr(at_positions, "MOST_CHANNELS", {})
     monkeypatch.setattr(plan_sizes, "pointwise_by_machine", lambda _: None)
+    monkeypatch.setattr(plan_sizes, "moves_by_machine", lambda _: None)
 
 
 PLANNED_ANEW = 1

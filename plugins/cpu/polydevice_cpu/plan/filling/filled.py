@@ -343,8 +343,8 @@ class Filled:
             code = self._code_at_positions(step.primitive, sizes, numbers)
         elif place in found.products_by_machine:
             inputs, code = found.products_by_machine[place].inputs, self._code_of_product(place)
-        elif (pointwise := found.pointwise_by_machine.get(place)) is not None:
-            inputs, code = pointwise.inputs, pointwise.code(self._sizes)
+        elif (alone := found.numbers_by_machine.get(place)) is not None:
+            inputs, code = alone.inputs, alone.code(self._sizes)
         else:
             inputs = found.windows_by_machine[place]
             code = self._code_of_windows(step.primitive, place, numbers)

@@ -15,6 +15,7 @@ from polydevice_cpu.plan.filling.by_machine import matrices
 from polydevice_cpu.plan.filling.by_machine.chains import inputs_of
 from polydevice_cpu.plan.filling.by_machine.integers import is_of_bytes, read_of
 from polydevice_cpu.plan.filling.by_machine.matrices import ProductByMachine, product_by_machine
+from polydevice_cpu.plan.filling.by_machine.moves import MovesByMachine, moves_by_machine
 from polydevice_cpu.plan.filling.by_machine.pointwise import (
     PointwiseByMachine,
     pointwise_by_machine,
@@ -68,7 +69,7 @@ class PlanSizes:
         staying: those of them that are computed so in plans that run often, too.
         asked: those of which that depends on the sizes.
         products_by_machine: place → how machine code computes a product.
-        pointwise_by_machine: place → how machine code computes each number by itself.
+        numbers_by_machine: place → how machine code computes or moves each number by itself.
         at_positions: place → how machine code computes what treats every position alike.
         products: how many all steps compute, for the sizes that there are.
         strips: what makes primitives for some of the positions.
@@ -95,7 +96,7 @@ class PlanSizes:
         self.staying: set[int] = set()
         self.asked: set[int] = set()
         self.products_by_machine: dict[int, ProductByMachine] = {}
-        self.pointwise_by_machine: dict[int, PointwiseByMachine] = {}
+        self.numbers_by_machine: dict[int, PointwiseByMachine | MovesByMachine] = {}
         self.at_positions: dict[int, AtPositions] = {}
         self.products = 0
         self.is_alone = False
@@ -228,8 +229,9 @@ class PlanSizes:
             self.in_blocks.add(place)
         if (product := product_by_machine(primitive)) is not None:
             self.products_by_machine[place] = product
-        if (pointwise := pointwise_by_machine(primitive)) is not None:
-            self.pointwise_by_machine[place] = pointwise
+        numbers = pointwise_by_machine(primitive) or moves_by_machine(primitive)
+        if numbers is not None:
+            self.numbers_by_machine[place] = numbers
         if may_be_by_machine(primitive):
             read = read_of if is_of_bytes(primitive) else inputs_of
             self.windows_by_machine[place] = read(primitive)
@@ -251,7 +253,7 @@ class PlanSizes:
             is_product
             or is_window
             or place in self.at_positions
-            or place in self.pointwise_by_machine
+            or place in self.numbers_by_machine
         ):
             self.with_code.add(place)
         if is_product and matrices.stays_by_machine(primitive):

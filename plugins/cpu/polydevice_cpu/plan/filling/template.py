@@ -154,8 +154,9 @@ class PlanTemplate:
 
     def _make_table(self, sizes: Sequence[int], pause: Callable[[], None] | None = None) -> None:
         contents = self._found, self._recipe, self._packing
-        likely = [max(size, 2) for size in sizes]  # where 1 is none of its own class
-        sizes = sizes if self._formulas(likely) is None else likely
+        if not self._tables:  # of sizes of 1 the second one is, which they decide otherwise
+            likely = [max(size, 2) for size in sizes]
+            sizes = sizes if self._formulas(likely) is None else likely
         try:
             with openmp.threads(openmp.thread_count()):  # what oneDNN is asked with changes
                 made = table_template(self._formulas, contents, self._parts, sizes, pause)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -31,8 +32,16 @@ from polydevice_cpu.plan.filling.filled import Filled, UnfitError
 from polydevice_cpu.plan.filling.needs import Known
 from polydevice_cpu.plan.filling.recipe import StepForm
 from polydevice_cpu.plan.filling.sizes_alone import may_be_kept
+from polydevice_cpu.plan.instead_of_primitives import by_machine
 from polydevice_cpu.plan.plan import PlanParts
-from polydevice_cpu.plan.step import ArrayStep, ByMachine, Compute, PrimitiveStep, TailStep
+from polydevice_cpu.plan.step import (
+    ArrayStep,
+    ByMachine,
+    CodeStep,
+    Compute,
+    PrimitiveStep,
+    TailStep,
+)
 from polydevice_cpu.plan.tables.form import (
     ARENA,
     NOTHING,
@@ -198,6 +207,8 @@ class Making:
             ways = {Way.CODE: self._by_own_code, Way.NUMPY: self._by_arrays}
         elif form.place >= 0:
             ways = {Way.CODE: self._by_code, Way.NUMPY: self._by_numpy, Way.STRIPS: self._in_strips}
+        elif isinstance(form.given, PrimitiveStep):
+            ways = {Way.CODE: self._by_code_of_numbers}
         is_made = False
         for way, fill in ways.items():
             self._filled.forget()
@@ -224,6 +235,16 @@ class Making:
         if made is None:
             return None
         return partial(self._add_code, number, made.code, list(map(self._at, made.values)))
+
+    def _by_code_of_numbers(
+        self, number: int, form: StepForm, given: PrimitiveStep
+    ) -> _Adding | None:
+        """The same of a step whose sizes are none of formulas."""
+        values = {index: self._filled.value(each) for index, each in form.arguments.items()}
+        step = by_machine(replace(given, arguments=values), as_onednn=True)
+        if not isinstance(step, CodeStep):
+            return None
+        return partial(self._add_code, number, step.code, list(map(self._at, step.values)))
 
     def _by_numpy(self, number: int, form: StepForm, given: PrimitiveStep) -> _Adding | None:
         """The same of a step that NumPy computes."""

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any, TypeGuard
 
 from polydevice.processor.machine_code import function_of
+from polydevice.symbolic_size import is_symbolic
 from polydevice_cpu.algorithms.by_machine.code import Told, has_avx512, told
 from polydevice_cpu.algorithms.by_machine.functions import Activation, Functions
 from polydevice_cpu.algorithms.by_machine.instructions import (
@@ -130,12 +131,15 @@ def joined(axis: int, forms: Sequence[Form], may_be: MayBe = are_no_slower) -> l
 
 
 def copied(
-    source: Form, target: Form, item_bytes: int, may_be: MayBe = are_no_slower
+    source: Form, target: Form, item_bytes: int, may_be: MayBe = are_no_slower, begin: int = 0
 ) -> Told | None:
-    """Return code, likewise, that copies elements of 4 or 8 bytes and stretches them."""
+    """Return code, likewise, that copies elements of 4 or 8 bytes and stretches them.
+
+    The target begins so many bytes behind its address.
+    """
     if item_bytes not in (4, 8):
         return None
-    return _told((), [source, target], (0, 1), (0, 0), 2, may_be, item_bytes)
+    return _told((), [source, target], (0, 1), (0, begin), 2, may_be, item_bytes)
 
 
 def _told(
@@ -163,6 +167,8 @@ def _told(
     sizes, along = loops(forms)
     items = [item_bytes] * len(forms)
     items[0], items[-1] = (item_bytes if kind == "f" else 1 for kind in kinds)
+    if not is_symbolic(sizes[0]) and sizes == [1]:  # a row of one number
+        along = [[item] for item in items]
     found = [each[-1] for each in along]
     is_by_rows = found[-1] == items[-1] and all(
         step in (0, item) for step, item in zip(found, items, strict=True)

@@ -8,23 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from polydevice.symbolic_size import is_symbolic, is_within, number_of
 from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.algorithms.by_machine.rows import elementwise
 from polydevice_cpu.algorithms.by_machine.small import Form
-from polydevice_cpu.onednn.attributes import Binary, Eltwise
-from polydevice_cpu.onednn.constants import Arg
-from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor, is_plain
+from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise
+from polydevice_cpu.onednn.constants import Arg, DataType
+from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor, is_strided
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.instead_of_primitives import is_as_onednn, step_of
 
-MOST_VECTORS, OF_ROW = 1 << 16, 4
-"""So many vectors of 16 numbers are computed at most, some 0.1 ms; to begin a row takes as long as
+MOST_VECTORS, OF_ROW = 1 << 17, 4
+"""So many vectors of 16 numbers are computed at most, some 0.2 ms; to begin a row takes as long as
 these."""
 
-_BYTES = 4
+_KINDS = {DataType.F32: "f", DataType.U8: "u", DataType.S8: "s"}
+_BYTES = {DataType.F32: 4, DataType.U8: 1, DataType.S8: 1}
 
 _Sizes = Callable[[object], Any]
 
@@ -36,33 +38,47 @@ class PointwiseByMachine:
     Attributes:
         inputs: what it reads, by index on execution, in the order in which code is told of it.
         layouts: of these, and of the result.
+        kinds: of the first one and of the result.
         steps: what is done to the numbers of the first one.
         threads: how many would share them.
     """
 
     inputs: Sequence[int]
     layouts: Sequence[Descriptor]
+    kinds: elementwise.Kinds
     steps: Sequence[elementwise.Step]
     threads: int = 1
 
     def code(self, sizes: _Sizes) -> Code | None:
         """Return the code for some sizes (of layouts: shape and strides); None without any."""
-        seen = [_seen(layout, sizes) for layout in self.layouts]
-        # In which order axes are walked through changes nothing: as the result lies now.
-        _, strides = seen[-1]
-        order = sorted(range(len(strides)), key=lambda axis: -number_of(strides[axis]))
-        forms = [_turned(form, order) for form in seen]
-        told = elementwise.prepared(self.steps, forms, self._may_be)
+        forms, _ = forms_of(self.layouts, sizes)
+        told = elementwise.prepared(self.steps, forms, partial(may_be, self.threads), self.kinds)
         return None if told is None else Code.of([told])
 
-    def _may_be(self, count: int, rows: int) -> bool:
-        vectors = (count // elementwise.LANES + rows * OF_ROW) * self.threads
-        return is_within(vectors, MOST_VECTORS)
+
+def may_be(threads: int, count: int, rows: int) -> bool:
+    """Return whether so many numbers may be computed, in so many rows, that threads would share."""
+    return is_within((count // elementwise.LANES + rows * OF_ROW) * threads, MOST_VECTORS)
+
+
+def forms_of(layouts: Sequence[Descriptor], sizes: _Sizes) -> tuple[list[Form], list[int]]:
+    """Return how layouts lie, and the order of their axes: as the last one lies now.
+
+    In which order axes are walked through changes no answer.
+    """
+    seen = [_seen(layout, sizes) for layout in layouts]
+    _, strides = seen[-1]
+    order = sorted(range(len(strides)), key=lambda axis: -number_of(strides[axis]))
+    return [_turned(form, order) for form in seen], order
 
 
 def pointwise_by_machine(given: Primitive) -> PointwiseByMachine | None:
     """Return how machine code computes a primitive; None where it does for no sizes."""
-    if not isinstance(given, SymbolicPrimitive) or given.kind not in ("binary", "eltwise"):
+    if not isinstance(given, SymbolicPrimitive):
+        return None
+    if given.kind == "reorder":
+        return _widening(given)
+    if given.kind not in ("binary", "eltwise"):
         return None
     chain = given.chain
     if chain is None or given.is_reference or not is_as_onednn(chain):
@@ -76,10 +92,41 @@ def pointwise_by_machine(given: Primitive) -> PointwiseByMachine | None:
         if isinstance(post_op, Binary):
             inputs.append(Arg.ATTR_POST_OP * number | Arg.SRC_1)
             layouts.append(post_op.operand)
-    layouts.append(given.dst)
-    if not all(map(is_plain, layouts)) or len({len(each.shape) for each in layouts}) > 1:
+    return _computed(given, inputs, [*layouts, given.dst], steps)
+
+
+def _widening(given: SymbolicPrimitive) -> PointwiseByMachine | None:
+    """What makes floats of bytes; None of other copies."""
+    source, _, result, _, attributes = given.arguments
+    if not isinstance(source, Descriptor) or not isinstance(result, Descriptor):
         return None
-    return PointwiseByMachine(inputs, layouts, steps, given.threads)
+    assert isinstance(attributes, Attributes)
+    if (
+        attributes.post_ops
+        or attributes.quantisation
+        or source.data_type not in (DataType.U8, DataType.S8)
+    ):
+        return None
+    return _computed(given, [int(Arg.SRC)], [source, result], [])
+
+
+def _computed(
+    given: Primitive,
+    inputs: Sequence[int],
+    layouts: Sequence[Descriptor],
+    steps: Sequence[elementwise.Step],
+) -> PointwiseByMachine | None:
+    source, *operands, result = layouts
+    if not all(map(is_strided, layouts)) or len({len(each.shape) for each in layouts}) > 1:
+        return None
+    kinds = _KINDS.get(source.data_type), _KINDS.get(result.data_type)
+    if kinds[0] is None or kinds[1] is None:
+        return None
+    if any(each.data_type is not DataType.F32 for each in operands):
+        return None
+    if kinds[1] != "f" and elementwise.HELD in steps:
+        return None
+    return PointwiseByMachine(inputs, layouts, (kinds[0], kinds[1]), steps, given.threads)
 
 
 def _has_formulas(post_op: object) -> bool:
@@ -93,7 +140,7 @@ def _seen(layout: Descriptor, sizes: _Sizes) -> Form:
     shape, strides = layout.shape, layout.strides
     if isinstance(layout, SymbolicDescriptor):
         shape, strides = sizes(layout)
-    return shape, tuple(_BYTES * step for step in strides or ())
+    return shape, tuple(_BYTES[layout.data_type] * step for step in strides or ())
 
 
 def _turned(form: Form, order: Sequence[int]) -> Form:
