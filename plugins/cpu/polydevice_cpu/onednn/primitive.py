@@ -17,6 +17,7 @@ from polydevice.symbolic_trace import current_trace
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, PostOp
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType, Query, Status
+from polydevice_cpu.onednn.defects import passes_over
 from polydevice_cpu.onednn.descriptor import (
     OPAQUE,
     Descriptor,
@@ -134,7 +135,7 @@ class Primitive:
         description = required().create_if_supported(
             f"{kind}_primitive_desc_create", *map(_passed, arguments)
         )
-        if description is None:
+        if description is None or not passes_over(kind, description, arguments):
             return None
         made = cls(description, kind)
         made.chain = _chain(kind, arguments)
