@@ -18,8 +18,8 @@ from polydevice_cpu.proof.claim import NotedClaim
 if TYPE_CHECKING:
     from polydevice_cpu.plan.filling.strips import StripForm
 
-GEOMETRY = slice(7, 11)
-"""Where a convolution's arguments have steps, gaps and borders."""
+SIDES, GEOMETRY = (3, 6), slice(7, 11)
+"""Where a convolution's arguments have what it reads and writes; steps, gaps and borders."""
 
 Shape = tuple[int, ...]
 

@@ -18,6 +18,7 @@ from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
 from polydevice_cpu.onednn.primitive import Argument, Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.filling.by_machine.integers import is_of_bytes
 from polydevice_cpu.plan.filling.by_machine.positions import FOR_NOW_US, STAYING_US
+from polydevice_cpu.plan.filling.cut import SIDES
 from polydevice_cpu.plan.filling.needs import Known, Numbers
 from polydevice_cpu.plan.filling.parts import is_alike
 from polydevice_cpu.plan.filling.plan_sizes import PlanSizes
@@ -471,13 +472,14 @@ class Filled:
             return given.is_reference or not made.is_reference
         if is_alike(made, given):
             return True
-        sides = [self._descriptor(each) for each in (given.src, given.dst)]
-        if given.kind != "convolution" or any(x.data_type is not DataType.F32 for x in sides):
+        if given.kind != "convolution":
             return False
-        free = [
-            Descriptor.any(side.shape) if (side := _same(sides, each)) is not None else each
-            for each in arguments
-        ]
+        free = [*arguments]
+        for place in SIDES:
+            side = arguments[place]
+            if not isinstance(side, Descriptor) or side.data_type is not DataType.F32:
+                return False
+            free[place] = Descriptor.any(side.shape)
         best = Primitive.create(given.name, *free)
         return (
             best is not None
@@ -492,8 +494,3 @@ class Filled:
 def _ready(compute: Compute, _: object) -> Compute:
     """A function that is the same for all requests."""
     return compute
-
-
-def _same(descriptors: Sequence[Descriptor], thing: object) -> Descriptor | None:
-    """The one of these that a thing is."""
-    return next((each for each in descriptors if each is thing), None)
