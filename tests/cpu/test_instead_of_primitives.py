@@ -81,6 +81,56 @@ def test_functions(name):
     np.testing.assert_allclose(got, want, rtol=4e-7, atol=1e-44)
 
 
+def limited(x, least, most):
+    """What is no number becomes the least one, as oneDNN has it."""
+    return np.fmin(np.fmax(x, F(least)), F(most))
+
+
+RARE = [0, -0.0, 1e-45, -1e-40, 1e-38, 3.4e38, -3.4e38, np.inf, -np.inf, np.nan, 1, -1]
+ROUND, LIMITS = Activation("round", 0, 0), (-32768.0, 32767.0)
+
+
+@with_avx512
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("shape", [(1,), (7,), (3, 5, 17), (2, 20_001)])
+@pytest.mark.parametrize("other", [1.0, 1e-30])
+def test_quotients_that_are_rounded(side, shape, other):
+    rng = np.random.default_rng(math.prod(shape))
+    x, y = placed(side, rng, *shape), placed(side, rng, *shape)
+    divisors = [placed(side, rng, *[1] * len(shape)) for _ in range(2)]
+    chain = [
+        DIVIDE, ROUND, (Function.CLIP, *LIMITS), MUL, DIVIDE, ROUND, (Function.CLIP, -7.0, 9.0),
+        (Function.LINEAR, 0.75, 0.5), SUB, DIVIDE, ROUND, (Function.CLIP, -2.5, 2.0),
+    ]  # fmt: skip
+    operands = [divisors[0], divisors[0], divisors[1], divisors[1], divisors[0]]
+    told = elementwise.prepared(chain, [form(each) for each in (x, *operands, y)])
+    for scale in (*rng.uniform(1e-5, 1e-3, 20), 2.0**-9, 3e-20, 1e20, 2e-38, 1e-42, *RARE):
+        levels = rng.integers(-70_000, 70_000, x.shape)
+        halves = levels + rng.choice([0, 0.5, 0.499999, rng.normal()], x.shape)
+        with np.errstate(all="ignore"):
+            x[...] = halves.astype(F) * F(scale)
+            x.flat[:12] = np.float32(RARE)[: x.size]
+            divisors[0][...], divisors[1][...] = scale, scale * other * 3
+            run([told], x, *operands, y)
+            want = limited(np.rint(x / F(scale)), *LIMITS) * F(scale)
+            want = limited(np.rint(want / divisors[1]), -7, 9) * F(0.75) + F(0.5)
+            want = limited(np.rint((want - divisors[1]) / F(scale)), -2.5, 2)
+        np.testing.assert_array_equal(y, want)
+
+
+@with_avx512
+def test_quotients_of_every_mantissa():
+    x = np.arange(1 << 23, 1 << 24, dtype=F) * F(2**-4)
+    x, y = x[: elementwise.MOST], np.empty_like(x[: elementwise.MOST])
+    limits = (Function.CLIP, -(2.0**20), 2.0**20)
+    divisor = np.empty(1, F)
+    told = elementwise.prepared([DIVIDE, ROUND, limits], [form(each) for each in (x, divisor, y)])
+    for mantissa in (0, 1, 0x7FFFFF, 0x7FFFFE, 0x2AAAAA, 0x400000, 0x31234F):
+        divisor.view(np.uint32)[0] = 0x3F800000 + mantissa
+        run([told], x, divisor, y)
+        np.testing.assert_array_equal(y, np.rint(x / divisor))
+
+
 @with_avx512
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("kinds", ["uf", "sf", "fu", "fs", "us", "su", "uu", "ss"])

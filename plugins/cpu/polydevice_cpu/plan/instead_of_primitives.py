@@ -84,7 +84,7 @@ def _pointwise(step: PrimitiveStep, may_be: elementwise.MayBe) -> CodeStep | Non
         return None
     steps, operands = chain
     source, result = step.arguments[Arg.SRC], step.arguments[Arg.DST]
-    if operands and steps[0] == MAX and operands[0] is source:  # how a function of it is spelled
+    if operands and _is_nothing(steps[0], operands[0], source):  # how a function of it is spelled
         steps, operands = steps[1:], operands[1:]
     kinds = _kinds(source, operands, result)
     if kinds is None or (kinds[1] != "f" and elementwise.HELD in steps):
@@ -92,6 +92,15 @@ def _pointwise(step: PrimitiveStep, may_be: elementwise.MayBe) -> CodeStep | Non
     forms = _forms([source, *operands, result])
     told = None if forms is None else elementwise.prepared(steps, forms, may_be, kinds)
     return None if told is None else _code_step(step, Code.of([told]), [source, *operands])
+
+
+def _is_nothing(step: elementwise.Step, operand: Value, source: Value) -> bool:
+    """Whether a first step leaves every number as it is."""
+    if step == MUL:
+        number = operand.storage.array
+        is_single = number is not None and number.dtype == np.float32 and number.size == 1
+        return is_single and bool(np.all(number == 1))
+    return step == MAX and operand is source
 
 
 def _kinds(source: Value, operands: Sequence[Value], result: Value) -> elementwise.Kinds | None:
