@@ -293,6 +293,50 @@ def test_networks(core, name, known):
         np.testing.assert_allclose(found, want, rtol=2e-5, atol=2e-5)
 
 
+CHANNELS = {
+    "a number for each channel": [("Mul", ["c", "k"], ["m"], {}), ("Relu", ["m"], ["y"], {})],
+    "a clipped sum": [
+        ("Add", ["c", "k"], ["a"], {}), ("Clip", ["a", "low", "high"], ["y"], {}),
+    ],
+    "joined": [("Sigmoid", ["c"], ["s"], {}), ("Concat", ["c", "s"], ["y"], {"axis": 1})],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known", "open"])
+@pytest.mark.parametrize("name", CHANNELS)
+def test_channels_that_lie_last(core, name, known):
+    """A convolution of 72 channels has them last, and something reads its sums twice."""
+    weights = {
+        "w": image(1, 72, 3, 3, 3), "v": image(4, 8, 72, 1, 1), "k": image(2, 72, 1, 1),
+        "low": F(-0.5), "high": F(0.75), "u": image(5, 8, 144, 1, 1),
+    }  # fmt: skip
+    nodes = [("Conv", ["x", "w"], ["c"], {}), *CHANNELS[name], ("Conv", ["c", "v"], ["z"], {})]
+    nodes.append(("Conv", ["y", "u" if name == "joined" else "v"], ["t"], {}))
+    used = {read for _, reads, _, _ in nodes for read in reads}
+    weights = {key: value for key, value in weights.items() if key in used}
+    model = build(nodes, {"x": [1, 3, *((21, 30) if known else "hw")]}, ["z", "t"], weights)
+    request = load(core, model, CPU_THREADS_NUM=1).create_infer_request()
+    for number, size in enumerate([(21, 30)] if known else [(5, 4), (21, 30), (9, 40)]):
+        x = image(number, 1, 3, *size)
+        found = request.infer({"x": x}).values()
+        for got, want in zip(found, answer(model, {"x": x}), strict=True):
+            np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-4)
+
+
+def test_scores_that_are_divided_before_a_softmax(core):
+    nodes = [
+        ("MatMul", ["x", "w"], ["p"], {}), ("Div", ["p", "root"], ["d"], {}),
+        ("Add", ["d", "mask"], ["a"], {}), ("Softmax", ["a"], ["y"], {}),
+    ]  # fmt: skip
+    for root in (4.898979, 0.0, 1e-40, np.nan):
+        weights = {"w": image(1, 24, 40), "mask": image(2, 40), "root": F(root)}
+        model = build(nodes, {"x": [3, 11, 24]}, ["y"], weights)
+        x = image(3, 3, 11, 24)
+        found = load(core, model).infer({"x": x})["y"]
+        (want,) = answer(model, {"x": x})
+        np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-7)
+
+
 @with_avx512
 def test_counters_say_so(core):
     model = build(NETWORKS["a residual"], {"x": [1, 2, 24]}, ["y"],

@@ -90,8 +90,20 @@ def _pointwise(step: PrimitiveStep, may_be: elementwise.MayBe) -> CodeStep | Non
     if kinds is None or (kinds[1] != "f" and elementwise.HELD in steps):
         return None
     forms = _forms([source, *operands, result])
-    told = None if forms is None else elementwise.prepared(steps, forms, may_be, kinds)
+    told = None if forms is None else elementwise.prepared(steps, in_order(forms), may_be, kinds)
     return None if told is None else _code_step(step, Code.of([told]), [source, *operands])
+
+
+def in_order(forms: Sequence[Form]) -> list[Form]:
+    """Return the same with axes in the order in which the last one, the result, lies in memory."""
+    _, strides = forms[-1]
+    if any(len(own) != len(strides) for _, own in forms):
+        return list(forms)
+    order = sorted(range(len(strides)), key=lambda axis: -strides[axis])
+    return [
+        (tuple(sizes[axis] for axis in order), tuple(own[axis] for axis in order))
+        for sizes, own in forms
+    ]
 
 
 def _is_nothing(step: elementwise.Step, operand: Value, source: Value) -> bool:
@@ -114,6 +126,8 @@ def _kinds(source: Value, operands: Sequence[Value], result: Value) -> elementwi
 def _joining(step: PrimitiveStep, may_be: elementwise.MayBe) -> CodeStep | None:
     """What joins a few parts; None where there is no code for it."""
     inputs = [value for index, value in sorted(step.arguments.items()) if index != Arg.DST]
+    if may_be is elementwise.are_no_slower:
+        may_be = elementwise.joins_no_slower
     code = joining([*inputs, step.arguments[Arg.DST]], may_be)
     return None if code is None else _code_step(step, code, inputs)
 
@@ -126,6 +140,7 @@ def joining(values: Sequence[Value], may_be: elementwise.MayBe) -> Code | None:
     forms = _words(values)
     if forms is None or len(forms) > MOST_PARTS + 1:
         return None
+    forms = in_order(forms)
     sizes = [sizes for sizes, _ in forms]
     axis = next((n for n, each in enumerate(zip(*sizes, strict=True)) if len({*each}) > 1), None)
     if axis is None:
