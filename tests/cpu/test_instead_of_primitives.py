@@ -11,6 +11,7 @@ from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.algorithms.by_machine.functions import Activation
 from polydevice_cpu.algorithms.by_machine.instructions import ADD, DIVIDE, MAX, MIN, MUL, SUB
 from polydevice_cpu.algorithms.by_machine.rows import elementwise, product
+from polydevice_cpu.algorithms.by_machine.rows.chain import HELD
 from polydevice_cpu.algorithms.by_machine.windows.following import Function
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.plan.step import BY_ROWS
@@ -55,7 +56,7 @@ def test_chains(side, shapes):
     held = placed(side, rng, *shapes[0])
     result = held.copy()
     chain = [
-        SUB, elementwise.HELD, (Function.LINEAR, 2.0, 3.0), MUL, Activation("tanh", 0, 0), DIVIDE,
+        SUB, HELD, (Function.LINEAR, 2.0, 3.0), MUL, Activation("tanh", 0, 0), DIVIDE,
         (Function.CLIP, -1.5, 2.0), Activation("exp", 0, 0), MAX, MIN, Activation("square", 0, 0),
         ADD,
     ]  # fmt: skip

@@ -12,18 +12,14 @@ import math
 import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any
 
 from polydevice.processor.machine_code import function_of
 from polydevice_cpu.algorithms.by_machine.code import Told, has_avx512, told
-from polydevice_cpu.algorithms.by_machine.functions import TEMPORARY, Activation, Functions
 from polydevice_cpu.algorithms.by_machine.instructions import (
-    ADD,
-    DIVIDE,
     LOAD,
     MAX,
     MIN,
-    MUL,
     R8,
     R9,
     R10,
@@ -35,19 +31,12 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
     RBP,
     RBX,
     RCX,
-    RDI,
-    RSI,
     RSP,
     STORE,
 )
+from polydevice_cpu.algorithms.by_machine.rows.chain import Chain, Step, with_quotients
 from polydevice_cpu.algorithms.by_machine.rows.lanes import AXES
 from polydevice_cpu.algorithms.by_machine.small import Form, loops
-from polydevice_cpu.algorithms.by_machine.windows.following import (
-    OF_POWERS,
-    Function,
-    Link,
-    append_function,
-)
 
 MOST = 1 << 22
 """Numbers of a result: of more, memory takes all of the time."""
@@ -61,36 +50,8 @@ MOST_ROWS, LEAST_ROW = 512, 16
 CACHED, SHORT, LONG = 1 << 16, 16, 512
 """Numbers of a part that stay at hand, and how long rows of larger ones are not."""
 
-HELD = 0
-"""A step that adds what the result has held."""
-
-QUOTIENT = 1
-"""One that divides by the next operand, one number for all, and rounds; limits have to follow."""
-
-Step = int | Link | Activation
-"""What is done to a number: an instruction with that of the next operand, or a function."""
-
-
-class Divisor(NamedTuple):
-    """Vectors that hold what divides, one by it, limits of what is divided, and a factor."""
-
-    divisor: int
-    inverse: int
-    least: int
-    most: int
-    factor: int
-
-
-Operand = tuple[int, bool]
-"""What points to an operand, and whether it has a number for each; else one for all."""
-
 _POINTERS = R8, R9, R10, R11, R12, R13, RBX, RBP
 LANES, _VECTOR, _LEAST, _SOME = 16, 0, 1, 1
-_DIVISORS = (19, 20, 21, 22, 23), (14, 15, 16, 17, 18), (9, 10, 11, 12, 13), (4, 5, 6, 7, 8)
-_CHECKED, _TINY, _HUGE = 7, 2.0**-60, 2.0**60
-"""The mask of divisors that are neither tiny nor huge."""
-_ROUND, _LIMIT = Activation("round", 0, 0), 2.0**20
-"""What may limit a rounded quotient, so that quotients of the limits' products are near enough."""
 _WHOLE, _MASK, _REST, _COUNT, _BEHIND = range(AXES - 1, AXES + 4)
 """Behind the sizes of the outer axes: vectors of a row, the mask of the last one's numbers, the
 bytes of these in f32, and how many they are."""
@@ -152,14 +113,35 @@ def prepared(
     return _told(tuple(steps), forms, addresses, nothing, len(forms), may_be, kinds=kinds)
 
 
-def joined(axis: int, forms: Sequence[Form], may_be: MayBe = are_no_slower) -> list[Told] | None:
-    """Return code, likewise, that joins operands along an axis."""
+def joined(
+    axis: int,
+    forms: Sequence[Form],
+    may_be: MayBe = are_no_slower,
+    steps: Sequence[Step] = (),
+    numbers: int = 0,
+) -> list[Told] | None:
+    """Return code, likewise, that joins parts along an axis.
+
+    Args:
+        axis: of the parts and the result.
+        forms: of these; addresses of what steps read are between them.
+        may_be: see `prepared`.
+        steps: what is done to numbers then.
+        numbers: how many operands these read, of one number each.
+    """
     found, behind = [], 0
     *parts, (_, strides) = forms
-    last = len(parts)
-    for number, (sizes, steps) in enumerate(parts):
-        own = [(sizes, steps), (sizes, strides)]
-        told = _told((), own, (number, last), (0, behind), last + 1, may_be)
+    last = len(parts) + numbers
+    single: Form = (1,) * len(strides), (0,) * len(strides)
+    for number, (sizes, own) in enumerate(parts):
+        told = _told(
+            tuple(steps),
+            [(sizes, own), *[single] * numbers, (sizes, strides)],
+            (number, *range(len(parts), last), last),
+            (0, *[0] * numbers, behind),
+            last + 1,
+            may_be,
+        )
         if told is None:
             return None
         found.append(told)
@@ -215,7 +197,7 @@ def _told(
     if len(forms) > len(_POINTERS) or not has_avx512():
         return None
     are_rows = tuple(each[-1] != 0 for each in along)
-    steps = _with_quotients(steps, [not any(each) for each in along[1:]])
+    steps = with_quotients(steps, [not any(each) for each in along[1:]])
     function, constants = _function(steps, are_rows, tuple(places), item_bytes == 8, kinds)
     if function is None:
         return None
@@ -233,29 +215,6 @@ def _told(
     return function, told(pack, *numbers, constants)
 
 
-def _with_quotients(steps: Sequence[Step], are_single: Sequence[bool]) -> tuple[Step, ...]:
-    """Steps with quotients where one number for all divides what is rounded and limited then."""
-    found: list[Step] = []
-    singles = iter(are_single)
-    for place, step in enumerate(steps):
-        is_single = isinstance(step, int) and step != HELD and next(singles)
-        if is_single and step == DIVIDE and _is_limited(steps[place + 1 : place + 3]):
-            found.append(QUOTIENT)
-        elif step != _ROUND or found[-1:] != [QUOTIENT]:  # which rounds itself
-            found.append(step)
-    return tuple(found)
-
-
-def _is_limited(steps: Sequence[Step]) -> bool:
-    """Whether two steps round, and limit to whole numbers."""
-    if len(steps) < 2 or steps[0] != _ROUND:
-        return False
-    limits = steps[1]
-    if not _is_link(limits) or limits[0] is not Function.CLIP:
-        return False
-    return all(abs(limit) <= _LIMIT and float(limit).is_integer() for limit in limits[1:])
-
-
 @lru_cache(maxsize=256)
 def _function(
     steps: tuple[Step, ...],
@@ -266,87 +225,6 @@ def _function(
 ) -> tuple[Any | None, bytes]:
     code = _Rows(steps, rows, places, max(places) + 1, are_wide=are_wide, kinds=kinds)
     return function_of(code.emitted()), code.told()
-
-
-class Chain(Functions):
-    """Code with a chain of functions; RDI is where numbers of links lie, RSI where constants do."""
-
-    def __init__(self, steps: Sequence[Step]) -> None:
-        super().__init__()
-        self.steps = steps
-        self.divisors: dict[int, Divisor] = {}
-        """What holds numbers of quotients, by what points to the divisors."""
-        self._links = [step for step in steps if _is_link(step)]
-
-    def told(self) -> bytes:
-        """Return what code is told behind numbers: a 1, those of links, of powers, and others."""
-        pairs = [(1.0, 0.0), *(step[1:] for step in self._links)]
-        text = b"".join(struct.pack("<ff", *pair) for pair in pairs)
-        powers = struct.pack(f"<{len(OF_POWERS)}q", *OF_POWERS)
-        return text + powers + b"".join(self.constants)
-
-    def point(self, numbers: int) -> None:
-        """Append what points to these, behind so many numbers that RDI points to, as R14 then."""
-        self.move(R14, RDI)
-        self.step(RDI, 8 * numbers)
-        self.move(RSI, RDI)
-        self.step(RSI, 8 * (1 + len(self._links) + len(OF_POWERS)))
-
-    def append_steps(
-        self, x: int, operands: Sequence[Operand], result: int, mask: int, behind: int = 0
-    ) -> None:
-        """Append the chain on a vector, which lies so many vectors behind where operands begin."""
-        left, links = iter(operands), 0
-        held: Divisor | None = None
-        for step in self.steps:
-            if isinstance(step, Activation):
-                self.activate(x, step)
-            elif isinstance(step, tuple):
-                links += 1
-                held = self._append_link(x, step[0], 2 * links, held)
-            elif step == HELD:
-                self.vector(ADD, x, x, result, behind=behind, mask=mask)
-            elif step == QUOTIENT:
-                held = self._append_quotient(x, next(left)[0])
-            else:
-                pointer, is_row = next(left)
-                if is_row:
-                    self.vector(step, x, x, pointer, behind=behind, mask=mask)
-                else:
-                    self.vector(step, x, x, pointer, is_one=True)
-
-    def _append_link(
-        self, x: int, function: Function, place: int, held: Divisor | None
-    ) -> Divisor | None:
-        """Append a function; return what a divisor before it still holds for the next one."""
-        if held is not None and function is Function.CLIP:
-            return held  # it was limited before it was divided
-        if held is not None and function is Function.LINEAR:
-            behind = place + 1
-            self.vector(0xA8, x, held.factor, RDI, behind=behind, kind=2, prefix=1, is_one=True)
-            return None
-        append_function(self, [x], function, (place, 2 * (1 + len(self._links)), 0))
-        return None
-
-    def _append_quotient(self, x: int, pointer: int) -> Divisor | None:
-        """Append what divides, rounds and, where that is returned which holds the numbers, limits.
-
-        A product by the inverse, set right by its rest, takes half the time. Where the inverse is
-        the number nearest to it, what comes out is the one nearest to the quotient (Markstein,
-        1990): of 1.2e10 none was another.
-        """
-        held = self.divisors.get(pointer)
-        if held is None:
-            self.vector(DIVIDE, x, x, pointer, is_one=True)
-        else:
-            near = TEMPORARY[0]
-            self.of_vectors(MAX, x, x, held.least)
-            self.of_vectors(MIN, x, x, held.most)
-            self.of_vectors(MUL, near, x, held.inverse)
-            self.vector(0xBC, x, near, held.divisor, kind=2, prefix=1, is_memory=False)
-            self.vector(0xA8, x, held.inverse, near, kind=2, prefix=1, is_memory=False)
-        self.activate(x, _ROUND)
-        return held
 
 
 class _Rows(Chain):
@@ -376,7 +254,7 @@ class _Rows(Chain):
             self.load(pointer, R14, place)
         self.load(RAX, R14, self._addresses + _MASK)
         self.set_mask(_SOME, RAX)
-        others = self._append_divisors()
+        others = self.append_divisors(self._pointers[1:])
         self._append_loops(steps)
         if others:  # another code for divisors that are tiny or huge, or none
             self.divisors = {}
@@ -384,34 +262,6 @@ class _Rows(Chain):
                 self.here(jump)
             self._append_loops(steps)
         return bytes(self.text)
-
-    def _append_divisors(self) -> list[int]:
-        """Append what fills vectors for quotients, and leads elsewhere where that is not right."""
-        least, most = TEMPORARY[:2]
-        jumps, links, pointers = [], 0, iter(self._pointers[1:])
-        vectors = iter(_DIVISORS)
-        for step in self.steps:
-            links += _is_link(step)
-            pointer = next(pointers) if isinstance(step, int) and step != HELD else 0
-            held = next(vectors, None) if step == QUOTIENT else None
-            if held is None or pointer in self.divisors:
-                continue
-            self.divisors[pointer] = made = Divisor(*held)
-            self.spread(made.divisor, pointer)
-            self.fill(least, _TINY)
-            self.fill(most, _HUGE)
-            for pair in ((least, made.divisor), (made.divisor, most)):
-                self.not_above(_CHECKED, *pair)
-                self.raw("c5f898ff")  # kortestw k7, k7
-                jumps.append(self.ahead("0f83"))  # not all
-            self.fill(least, 1)
-            self.of_vectors(DIVIDE, made.inverse, least, made.divisor)
-            for number, vector in enumerate((made.least, made.most)):
-                self.vector(
-                    MUL, vector, made.divisor, RDI, behind=2 * links + 2 + number, is_one=True
-                )
-            self.spread(made.factor, RDI, behind=2 * links + 4)
-        return jumps
 
     def _append_loops(self, steps: int) -> None:
         """Append all of the loops, where steps along axes begin with that number, and the end."""
@@ -476,7 +326,3 @@ class _Rows(Chain):
         self.with_constant(MIN, _VECTOR, _VECTOR, most)
         self.vector(0x5B, _VECTOR, 0, _VECTOR, prefix=1, is_memory=False)  # vcvtps2dq
         self.vector(opcode, _VECTOR, 0, result, kind=2, prefix=2, mask=mask)
-
-
-def _is_link(step: Step) -> TypeGuard[Link]:
-    return isinstance(step, tuple) and not isinstance(step, Activation)

@@ -12,6 +12,7 @@ from typing import Any
 
 from polydevice.symbolic_size import is_symbolic, is_within, number_of
 from polydevice_cpu.algorithms.by_machine.code import Code
+from polydevice_cpu.algorithms.by_machine.rows import chain as chains
 from polydevice_cpu.algorithms.by_machine.rows import elementwise
 from polydevice_cpu.algorithms.by_machine.small import Form
 from polydevice_cpu.onednn.attributes import Binary, Eltwise
@@ -42,7 +43,7 @@ class PointwiseByMachine:
 
     inputs: Sequence[int]
     layouts: Sequence[Descriptor]
-    steps: Sequence[elementwise.Step]
+    steps: Sequence[chains.Step]
     threads: int = 1
 
     def code(self, sizes: _Sizes) -> Code | None:
