@@ -104,7 +104,44 @@ def twice(g, x):
     return g.emit("Add", rounded(g, x, 1e-4), x)
 
 
+def gate(g, *, swapped=False):
+    x = rounded(g, "x", 1e-4)
+    factors = [x, rounded(g, g.emit("HardSigmoid", x, alpha=0.25), 2e-5)]
+    return rounded(g, g.emit("Mul", *(factors[::-1] if swapped else factors)), 1e-4)
+
+
+def channels(g):
+    """Numbers for each channel of what lies channels last."""
+    c = g.emit("Conv", "x", g.store(g.rng.normal(size=(70, 5, 1, 1)).astype(F)))
+    g.emit("Relu", c)
+    numbers = [g.store(g.rng.normal(size=(70, 1, 1)).astype(F)) for _ in range(2)]
+    y = g.emit("Sigmoid", g.emit("Tanh", c))
+    return rounded(g, g.emit("Sub", g.emit("Mul", y, numbers[0]), numbers[1]), 2e-4)
+
+
+def many(g):
+    """More operands than code is told of."""
+    x = y = g.emit("Abs", "x")
+    for _ in range(9):
+        other = g.store(g.rng.uniform(0.9, 1.1, (5, 1, 12)).astype(F))
+        y = g.emit("Mul", g.emit("Add", y, x), other)
+    return rounded(g, g.emit("Tanh", g.emit("Mul", y, y)), 1e-4)
+
+
+def neighbour(g):
+    """What stands beside a function, and does not read it."""
+    a, b = g.emit("Relu", "x"), g.emit("Abs", "x")
+    y = g.emit("Sigmoid", "x")
+    z = g.emit("Mul", a, b)
+    return rounded(g, g.emit("Sub", z, y), 1e-4)
+
+
 NETWORKS = {
+    "a gate": gate,
+    "a neighbour": neighbour,
+    "a gate turned round": lambda g: gate(g, swapped=True),
+    "channels": channels,
+    "many": many,
     "normalised": lambda g: rounded(g, norm(g, "x", 12), 1e-4),
     "joined": lambda g: rounded(g, joined(g, "x", 1), 1e-4),
     "joined rows": lambda g: rounded(g, joined(g, "x", 3), 2e-4),
@@ -115,6 +152,8 @@ NETWORKS = {
     ),
 }  # fmt: skip
 TOGETHER = {
+    "a gate": "HardSigmoid+QuantizeDequantize+Multiply+QuantizeDequantize",
+    "a gate turned round": "HardSigmoid+QuantizeDequantize+Multiply+QuantizeDequantize",
     "normalised": "LayerNorm+QuantizeDequantize",
     "joined": "Concat+QuantizeDequantize",
     "joined rows": "Concat+QuantizeDequantize",
@@ -141,6 +180,52 @@ def test_networks(core, name, threads, known):
             (got,) = request.infer(feed).values()
             assert np.abs(got - want).max() <= 1.01 * step
             assert (np.abs(got - want) > step / 4).mean() < 0.02
+
+
+UNARY = ("Tanh", "Sigmoid", "HardSigmoid", "Abs", "Relu", "Neg")
+BINARY = ("Add", "Sub", "Mul", "Max", "Min")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_functions_at_random(core, seed):
+    rng = np.random.default_rng(seed)
+    g = Graph(rng)
+    values = ["x", g.emit("Conv", "x", g.store(rng.normal(size=(8, 8, 1, 1)).astype(F) / 4))]
+    for _ in range(14):
+        first = values[-1] if rng.random() < 0.6 else values[rng.integers(len(values))]
+        kind = rng.integers(4)
+        if kind == 0:
+            made = g.emit(str(rng.choice(UNARY)), first)
+        elif kind == 1:
+            made = rounded(g, first, 2e-5)
+        else:
+            sizes = ((8, 1, 1), (1,), (9,), (2, 8, 7, 9))[rng.integers(4)]
+            number = g.store(rng.uniform(-1, 1, sizes).astype(F))
+            other = number if kind == 2 else values[rng.integers(len(values))]
+            pair = [first, other][:: rng.choice([1, -1])]
+            made = g.emit("Tanh", g.emit(str(rng.choice(BINARY)), *pair))
+        values.append(made)
+    results = {values[-1]: F, values[rng.integers(2, len(values) - 1)]: F}
+    model = g.model((2, 8, 7, 9), F, results, opset=21)
+    feed = {"x": rng.normal(size=(2, 8, 7, 9)).astype(F) / 2}
+    request = load(core, model, CPU_THREADS_NUM=1).create_infer_request()
+    want = reference(model, feed)
+    for _ in range(2):
+        for ours, theirs in zip(request.infer(feed).values(), want, strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=2e-3)
+            assert (np.abs(ours - theirs) > 1e-5).mean() < 0.02
+
+
+def test_a_value_between_that_is_a_result(core):
+    g = Graph(np.random.default_rng(8))
+    first = rounded(g, g.emit("HardSigmoid", "x"), 2e-5)
+    second = rounded(g, g.emit("Mul", first, "x"), 1e-4)
+    model = g.model((3, 4, 50), F, {first: F, second: F}, opset=21)
+    feed = {"x": g.rng.normal(size=(3, 4, 50)).astype(F)}
+    request = load(core, model, CPU_THREADS_NUM=1).create_infer_request()
+    for _ in range(2):
+        for got, want in zip(request.infer(feed).values(), reference(model, feed), strict=True):
+            np.testing.assert_allclose(got, want, atol=1e-4)
 
 
 @with_avx512

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -82,7 +81,7 @@ def is_as_onednn(chain: Sequence[PostOp]) -> bool:
 
 def _pointwise(step: PrimitiveStep, may_be: elementwise.MayBe) -> CodeStep | None:
     """What computes each number by itself; None where there is no code for it."""
-    chain = _own_chain(step)
+    chain = own_chain(step)
     if chain is None:
         return None
     steps, operands = chain
@@ -95,8 +94,8 @@ def _pointwise(step: PrimitiveStep, may_be: elementwise.MayBe) -> CodeStep | Non
     return None if told is None else _code_step(step, Code.of([told]), [source, *operands])
 
 
-def _own_chain(step: PrimitiveStep) -> tuple[list[chains.Step], list[Value]] | None:
-    """What a pointwise primitive does to numbers of its source, and what it reads for that."""
+def own_chain(step: PrimitiveStep) -> tuple[list[chains.Step], list[Value]] | None:
+    """Return what a pointwise primitive does to numbers of its source, and reads for that."""
     chain = _chain(step, 0)
     if chain is None:
         return None
@@ -104,23 +103,6 @@ def _own_chain(step: PrimitiveStep) -> tuple[list[chains.Step], list[Value]] | N
     if operands and _is_nothing(steps[0], operands[0], step.arguments[Arg.SRC]):
         return steps[1:], operands[1:]  # how a function of the source is spelled
     return steps, operands
-
-
-class Following(NamedTuple):
-    """What is done to each number of a result, and the numbers that are read for that."""
-
-    steps: Sequence[chains.Step]
-    operands: Sequence[Value]
-
-
-def following(step: PrimitiveStep) -> Following | None:
-    """Return what a pointwise step does, if it reads nothing but single numbers besides."""
-    chain, used = _own_chain(step), (step.arguments[Arg.SRC], step.arguments[Arg.DST])
-    if chain is None or chains.HELD in chain[0]:
-        return None
-    are_single = all(value.elements == 1 for value in chain[1])
-    are_floats = all(value.dtype == np.float32 for value in (*used, *chain[1]))
-    return Following(*chain) if are_single and are_floats else None
 
 
 def in_order(forms: Sequence[Form]) -> list[Form]:
@@ -164,14 +146,14 @@ def _joining(step: PrimitiveStep, may_be: elementwise.MayBe) -> CodeStep | None:
 def joining(
     values: Sequence[Value],
     may_be: elementwise.MayBe = elementwise.joins_no_slower,
-    then: Following | None = None,
+    then: tuple[Sequence[chains.Step], int] = ((), 0),
 ) -> Code | None:
     """Return code that joins a few parts; None where there is none.
 
     Args:
         values: the parts and the result.
         may_be: whether so many numbers may be joined, in so many rows.
-        then: what is done to each number.
+        then: what is done to each number, and how many operands of one number that reads.
     """
     forms = _words(values)
     if forms is None or len(forms) > MOST_PARTS + 1:
@@ -181,8 +163,7 @@ def joining(
     axis = next((n for n, each in enumerate(zip(*sizes, strict=True)) if len({*each}) > 1), None)
     if axis is None:
         return None
-    steps, numbers = ((), 0) if then is None else (then.steps, len(then.operands))
-    told = elementwise.joined(axis, forms, may_be, steps, numbers)
+    told = elementwise.joined(axis, forms, may_be, *then)
     return None if told is None else Code.of(told)
 
 

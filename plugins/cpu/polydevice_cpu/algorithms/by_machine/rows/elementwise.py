@@ -51,6 +51,8 @@ CACHED, SHORT, LONG = 1 << 16, 16, 512
 """Numbers of a part that stay at hand, and how long rows of larger ones are not."""
 
 _POINTERS = R8, R9, R10, R11, R12, R13, RBX, RBP
+MOST_OPERANDS = len(_POINTERS) - 2
+
 LANES, _VECTOR, _LEAST, _SOME = 16, 0, 1, 1
 _WHOLE, _MASK, _REST, _COUNT, _BEHIND = range(AXES - 1, AXES + 4)
 """Behind the sizes of the outer axes: vectors of a row, the mask of the last one's numbers, the
