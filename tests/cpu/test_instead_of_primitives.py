@@ -11,6 +11,7 @@ from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.algorithms.by_machine.functions import Activation
 from polydevice_cpu.algorithms.by_machine.instructions import ADD, DIVIDE, MAX, MIN, MUL, SUB
 from polydevice_cpu.algorithms.by_machine.rows import elementwise, product
+from polydevice_cpu.algorithms.by_machine.rows.chain import HELD
 from polydevice_cpu.algorithms.by_machine.windows.following import Function
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.plan.step import BY_ROWS
@@ -55,7 +56,7 @@ def test_chains(side, shapes):
     held = placed(side, rng, *shapes[0])
     result = held.copy()
     chain = [
-        SUB, elementwise.HELD, (Function.LINEAR, 2.0, 3.0), MUL, Activation("tanh", 0, 0), DIVIDE,
+        SUB, HELD, (Function.LINEAR, 2.0, 3.0), MUL, Activation("tanh", 0, 0), DIVIDE,
         (Function.CLIP, -1.5, 2.0), Activation("exp", 0, 0), MAX, MIN, Activation("square", 0, 0),
         ADD,
     ]  # fmt: skip
@@ -79,6 +80,56 @@ def test_functions(name):
     with np.errstate(all="ignore"):
         want = getattr(np, name)(x.astype(np.float64)).astype(F)
     np.testing.assert_allclose(got, want, rtol=4e-7, atol=1e-44)
+
+
+def limited(x, least, most):
+    """What is no number becomes the least one, as oneDNN has it."""
+    return np.fmin(np.fmax(x, F(least)), F(most))
+
+
+RARE = [0, -0.0, 1e-45, -1e-40, 1e-38, 3.4e38, -3.4e38, np.inf, -np.inf, np.nan, 1, -1]
+ROUND, LIMITS = Activation("round", 0, 0), (-32768.0, 32767.0)
+
+
+@with_avx512
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("shape", [(1,), (7,), (3, 5, 17), (2, 20_001)])
+@pytest.mark.parametrize("other", [1.0, 1e-30])
+def test_quotients_that_are_rounded(side, shape, other):
+    rng = np.random.default_rng(math.prod(shape))
+    x, y = placed(side, rng, *shape), placed(side, rng, *shape)
+    divisors = [placed(side, rng, *[1] * len(shape)) for _ in range(2)]
+    chain = [
+        DIVIDE, ROUND, (Function.CLIP, *LIMITS), MUL, DIVIDE, ROUND, (Function.CLIP, -7.0, 9.0),
+        (Function.LINEAR, 0.75, 0.5), SUB, DIVIDE, ROUND, (Function.CLIP, -2.5, 2.0),
+    ]  # fmt: skip
+    operands = [divisors[0], divisors[0], divisors[1], divisors[1], divisors[0]]
+    told = elementwise.prepared(chain, [form(each) for each in (x, *operands, y)])
+    for scale in (*rng.uniform(1e-5, 1e-3, 20), 2.0**-9, 3e-20, 1e20, 2e-38, 1e-42, *RARE):
+        levels = rng.integers(-70_000, 70_000, x.shape)
+        halves = levels + rng.choice([0, 0.5, 0.499999, rng.normal()], x.shape)
+        with np.errstate(all="ignore"):
+            x[...] = halves.astype(F) * F(scale)
+            x.flat[:12] = np.float32(RARE)[: x.size]
+            divisors[0][...], divisors[1][...] = scale, scale * other * 3
+            run([told], x, *operands, y)
+            want = limited(np.rint(x / F(scale)), *LIMITS) * F(scale)
+            want = limited(np.rint(want / divisors[1]), -7, 9) * F(0.75) + F(0.5)
+            want = limited(np.rint((want - divisors[1]) / F(scale)), -2.5, 2)
+        np.testing.assert_array_equal(y, want)
+
+
+@with_avx512
+def test_quotients_of_every_mantissa():
+    x = np.arange(1 << 23, 1 << 24, dtype=F) * F(2**-4)
+    x, y = x[: elementwise.MOST], np.empty_like(x[: elementwise.MOST])
+    limits = (Function.CLIP, -(2.0**20), 2.0**20)
+    divisor = np.empty(1, F)
+    told = elementwise.prepared([DIVIDE, ROUND, limits], [form(each) for each in (x, divisor, y)])
+    for mantissa in (0, 1, 0x7FFFFF, 0x7FFFFE, 0x2AAAAA, 0x400000, 0x31234F):
+        divisor.view(np.uint32)[0] = 0x3F800000 + mantissa
+        run([told], x, divisor, y)
+        np.testing.assert_array_equal(y, np.rint(x / divisor))
 
 
 @with_avx512
@@ -241,6 +292,50 @@ def test_networks(core, name, known):
         found = request.infer({"x": x})["y"]
         (want,) = answer(model, {"x": x})
         np.testing.assert_allclose(found, want, rtol=2e-5, atol=2e-5)
+
+
+CHANNELS = {
+    "a number for each channel": [("Mul", ["c", "k"], ["m"], {}), ("Relu", ["m"], ["y"], {})],
+    "a clipped sum": [
+        ("Add", ["c", "k"], ["a"], {}), ("Clip", ["a", "low", "high"], ["y"], {}),
+    ],
+    "joined": [("Sigmoid", ["c"], ["s"], {}), ("Concat", ["c", "s"], ["y"], {"axis": 1})],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known", "open"])
+@pytest.mark.parametrize("name", CHANNELS)
+def test_channels_that_lie_last(core, name, known):
+    """A convolution of 72 channels has them last, and something reads its sums twice."""
+    weights = {
+        "w": image(1, 72, 3, 3, 3), "v": image(4, 8, 72, 1, 1), "k": image(2, 72, 1, 1),
+        "low": F(-0.5), "high": F(0.75), "u": image(5, 8, 144, 1, 1),
+    }  # fmt: skip
+    nodes = [("Conv", ["x", "w"], ["c"], {}), *CHANNELS[name], ("Conv", ["c", "v"], ["z"], {})]
+    nodes.append(("Conv", ["y", "u" if name == "joined" else "v"], ["t"], {}))
+    used = {read for _, reads, _, _ in nodes for read in reads}
+    weights = {key: value for key, value in weights.items() if key in used}
+    model = build(nodes, {"x": [1, 3, *((21, 30) if known else "hw")]}, ["z", "t"], weights)
+    request = load(core, model, CPU_THREADS_NUM=1).create_infer_request()
+    for number, size in enumerate([(21, 30)] if known else [(5, 4), (21, 30), (9, 40)]):
+        x = image(number, 1, 3, *size)
+        found = request.infer({"x": x}).values()
+        for got, want in zip(found, answer(model, {"x": x}), strict=True):
+            np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-4)
+
+
+def test_scores_that_are_divided_before_a_softmax(core):
+    nodes = [
+        ("MatMul", ["x", "w"], ["p"], {}), ("Div", ["p", "root"], ["d"], {}),
+        ("Add", ["d", "mask"], ["a"], {}), ("Softmax", ["a"], ["y"], {}),
+    ]  # fmt: skip
+    for root in (4.898979, 0.0, 1e-40, np.nan):
+        weights = {"w": image(1, 24, 40), "mask": image(2, 40), "root": F(root)}
+        model = build(nodes, {"x": [3, 11, 24]}, ["y"], weights)
+        x = image(3, 3, 11, 24)
+        found = load(core, model).infer({"x": x})["y"]
+        (want,) = answer(model, {"x": x})
+        np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-7)
 
 
 @with_avx512

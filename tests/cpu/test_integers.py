@@ -478,6 +478,26 @@ def test_steps_of_16_bits_are_functions_of_what_computes_their_input(core, dtype
     assert roundings == ["QuantizeDequantize"] * 3, found
 
 
+def test_halves_behind_a_first_rounding_of_16_bits_go_to_even_ones(core):
+    """What has been rounded is known to the last bit, so that it is divided then."""
+    g = Graph(np.random.default_rng(6))
+
+    def rounded(y: str, scale: float) -> str:
+        parameters = g.parameters(np.int16, scale, 0)
+        return g.emit("DequantizeLinear", g.emit("QuantizeLinear", y, *parameters), *parameters)
+
+    weights = g.store(g.rng.normal(size=(5, 3, 3, 3)).astype(np.float32))
+    y = rounded(g.emit("Conv", "x", weights), 3e-4)
+    z = rounded(g.emit("Relu", y), 6e-4)
+    model = g.model((1, 3, 31, 29), np.float32, {z: np.float32}, opset=21)
+    feed = {"x": g.rng.normal(size=(1, 3, 31, 29)).astype(np.float32)}
+    check(core, model, feed, {z: 6.01e-4}, least="")
+    (want,) = reference(model, feed)
+    (got,) = core.load_network(core.read_network(model), "CPU").infer(feed).values()
+    # The sums may be near halves of the first steps; every second one is a half of the others.
+    assert (got != want).mean() < 0.01
+
+
 def test_scales_that_a_cast_makes_of_constants(core, rng):
     model, feed = exported_quantisers(rng)
     (theirs,) = reference(model, feed)

@@ -74,7 +74,7 @@ class Primitive:
     """A primitive and what its descriptor answers; `number` tells it from all others.
 
     Its `chain` is what it does to each number of its source, if it is a pointwise one, or to each
-    sum of products.
+    sum of products; `epsilon` is what a normalisation of layers adds to variances.
 
     Made by the functions of `polydevice_cpu.onednn.primitives`. Executing it is safe from several
     threads at once, each with its own memory and scratchpad. While it is in use, who asks for the
@@ -90,6 +90,7 @@ class Primitive:
         "_making",
         "_scratchpad_bytes",
         "chain",
+        "epsilon",
         "handle",
         "implementation",
         "is_proved",
@@ -112,6 +113,7 @@ class Primitive:
         self.implementation = (text.value or b"").decode()
         self.threads = openmp.thread_count()  # how many it is made for and has to run with
         self.chain: tuple[PostOp, ...] | None = None
+        self.epsilon: float | None = None
         self.is_proved = False  # `polydevice_cpu.proof` says so
         self._making = Lock()
 

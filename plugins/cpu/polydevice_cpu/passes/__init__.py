@@ -23,6 +23,7 @@ from polydevice_cpu.passes.integers.compressed_recurrent import compress_recurre
 from polydevice_cpu.passes.integers.fuse_quantize import fuse_quantize
 from polydevice_cpu.passes.merge_additions import merge_additions
 from polydevice_cpu.passes.sink_squeeze import sink_squeeze
+from polydevice_cpu.passes.sink_views import sink_views
 from polydevice_cpu.passes.split_maxima import split_maxima
 from polydevice_cpu.passes.widen_half import widen_half
 from polydevice_cpu.passes.wishes import cpu_wishes
@@ -49,6 +50,7 @@ AFTER: tuple[Pass, ...] = (
     fuse_layer_norm,  # of the MVN that was recognised
     fuse_scaled_norm,  # of the NormalizeL2 that was
     sink_squeeze,  # after activations are recognised: it moves what has one input and constants
+    sink_views,
     flush_tiny,  # which would keep factors from being folded
     fold_scale,  # it takes factors of batch normalisations that were decomposed
     merge_additions,  # of what fold_scale leaves

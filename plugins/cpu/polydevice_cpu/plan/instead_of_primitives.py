@@ -6,9 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from polydevice.symbolic_size import number_of
 from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.algorithms.by_machine.functions import Activation
 from polydevice_cpu.algorithms.by_machine.instructions import ADD, DIVIDE, MAX, MIN, MUL, SUB
+from polydevice_cpu.algorithms.by_machine.reductions import layer_norm
+from polydevice_cpu.algorithms.by_machine.rows import chain as chains
 from polydevice_cpu.algorithms.by_machine.rows import elementwise, product
 from polydevice_cpu.algorithms.by_machine.small import Form
 from polydevice_cpu.onednn.attributes import Binary, Eltwise, PostOp, Sum
@@ -62,7 +65,7 @@ def by_machine(step: Step, *, as_onednn: bool = False, is_alone: bool = False) -
     """
     if not isinstance(step, PrimitiveStep) or step.strips or step.blocks:
         return step
-    if as_onednn and not is_as_onednn(step.primitive.chain or ()):
+    if as_onednn and (step.primitive.epsilon or not is_as_onednn(step.primitive.chain or ())):
         return step
     make = _MAKERS.get(step.primitive.kind)
     if make is None:
@@ -79,19 +82,58 @@ def is_as_onednn(chain: Sequence[PostOp]) -> bool:
 
 def _pointwise(step: PrimitiveStep, may_be: elementwise.MayBe) -> CodeStep | None:
     """What computes each number by itself; None where there is no code for it."""
-    chain = _chain(step, 0)
+    chain = own_chain(step)
     if chain is None:
         return None
     steps, operands = chain
     source, result = step.arguments[Arg.SRC], step.arguments[Arg.DST]
-    if operands and steps[0] == MAX and operands[0] is source:  # how a function of it is spelled
-        steps, operands = steps[1:], operands[1:]
     kinds = _kinds(source, operands, result)
-    if kinds is None or (kinds[1] != "f" and elementwise.HELD in steps):
+    if kinds is None or (kinds[1] != "f" and chains.HELD in steps):
         return None
     forms = _forms([source, *operands, result])
-    told = None if forms is None else elementwise.prepared(steps, forms, may_be, kinds)
+    told = None if forms is None else elementwise.prepared(steps, in_order(forms), may_be, kinds)
     return None if told is None else _code_step(step, Code.of([told]), [source, *operands])
+
+
+def own_chain(step: PrimitiveStep) -> tuple[list[chains.Step], list[Value]] | None:
+    """Return what a pointwise primitive does to numbers of its source, and reads for that."""
+    chain = _chain(step, 0)
+    if chain is None:
+        return None
+    steps, operands = chain
+    if operands and _is_nothing(steps[0], operands[0], step.arguments[Arg.SRC]):
+        return steps[1:], operands[1:]  # how a function of the source is spelled
+    return steps, operands
+
+
+def in_order(forms: Sequence[Form]) -> list[Form]:
+    """Return the same with axes in the order in which the last one, the result, lies in memory."""
+    _, strides = forms[-1]
+    if any(len(own) != len(strides) for _, own in forms):
+        return list(forms)
+    return _turned(forms, _order(forms[-1]))
+
+
+def _order(form: Form) -> list[int]:
+    """The axes, the outermost first, as they lie now: to walk through them so is always right."""
+    _, strides = form
+    return sorted(range(len(strides)), key=lambda axis: -number_of(strides[axis]))
+
+
+def _turned(forms: Sequence[Form], order: Sequence[int]) -> list[Form]:
+    return [
+        (tuple(sizes[axis] for axis in order), tuple(own[axis] for axis in order))
+        for sizes, own in forms
+    ]
+
+
+def _is_nothing(step: chains.Step, operand: Value, source: Value) -> bool:
+    """Whether a first step leaves every number as it is."""
+    if step == MUL:
+        number = operand.storage.array
+        is_single = number is not None and number.dtype == np.float32 and number.size == 1
+        return is_single and bool(np.all(number == 1))
+    return step == MAX and operand is source
 
 
 def _kinds(source: Value, operands: Sequence[Value], result: Value) -> elementwise.Kinds | None:
@@ -106,22 +148,68 @@ def _joining(step: PrimitiveStep, may_be: elementwise.MayBe) -> CodeStep | None:
     """What joins a few parts; None where there is no code for it."""
     inputs = [value for index, value in sorted(step.arguments.items()) if index != Arg.DST]
     values = [*inputs, step.arguments[Arg.DST]]
-    sizes = zip(*(value.shape for value in values), strict=True)
-    axis = next((n for n, each in enumerate(sizes) if len({*each}) > 1), None)
-    code = None if axis is None else joining(values, axis, may_be)
+    axis = joined_axis(values)
+    if axis is None:
+        return None
+    if may_be is elementwise.are_no_slower:
+        may_be = elementwise.joins_no_slower
+    code = joining(values, axis, may_be)
     return None if code is None else _code_step(step, code, inputs)
 
 
-def joining(values: Sequence[Value], axis: int, may_be: elementwise.MayBe) -> Code | None:
-    """Return code that joins a few parts along an axis, of which the result is the last value.
+def joined_axis(values: Sequence[Value]) -> int | None:
+    """Return the axis along which parts and their result, the last one, differ; None if none do."""
+    sizes = zip(*(value.shape for value in values), strict=True)
+    return next((n for n, each in enumerate(sizes) if len({*each}) > 1), None)
 
-    None where there is none.
+
+def joining(
+    values: Sequence[Value],
+    axis: int,
+    may_be: elementwise.MayBe = elementwise.joins_no_slower,
+    then: tuple[Sequence[chains.Step], int] = ((), 0),
+) -> Code | None:
+    """Return code that joins a few parts; None where there is none.
+
+    Args:
+        values: the parts and the result.
+        axis: along which.
+        may_be: whether so many numbers may be joined, in so many rows.
+        then: what is done to each number, and how many operands of one number that reads.
     """
     forms = _words(values)
     if forms is None or len(forms) > MOST_PARTS + 1:
         return None
-    told = elementwise.joined(axis, forms, may_be)
+    order = _order(forms[-1])
+    told = elementwise.joined(order.index(axis), _turned(forms, order), may_be, *then)
     return None if told is None else Code.of(told)
+
+
+def _normalised(step: PrimitiveStep, may_be: elementwise.MayBe) -> CodeStep | None:
+    """What normalises rows; None where there is no code for it."""
+    code = normalising(step) if may_be is elementwise.are_no_slower else None
+    if code is None:
+        return None
+    inputs = [step.arguments[place] for place in ROWS_READ if place in step.arguments]
+    return _code_step(step, code, inputs)
+
+
+ROWS_READ = Arg.SRC, Arg.SCALE, Arg.SHIFT
+"""What rows are normalised from, in the order in which code is told of it."""
+
+
+def normalising(step: PrimitiveStep, steps: Sequence[chains.Step] = ()) -> Code | None:
+    """Return code that normalises rows as a step does, and what is done to each number then."""
+    source, result = step.arguments[Arg.SRC], step.arguments[Arg.DST]
+    epsilon = step.primitive.epsilon
+    if epsilon is None or not source.shape or not (source.is_dense and result.is_dense):
+        return None
+    if any(value.dtype != np.float32 for value in step.values):
+        return None
+    length, affine = source.shape[-1], Arg.SCALE in step.arguments
+    rows = source.elements // max(length, 1)
+    told = layer_norm.prepared(rows, length, epsilon, steps, affine=affine)
+    return None if told is None else Code.of([told])
 
 
 def _product(step: PrimitiveStep, _may_be: elementwise.MayBe) -> CodeStep | None:
@@ -160,14 +248,14 @@ def _weights(value: Value) -> product.Weights | None:
     return product.Weights((value.shape, strides), -(-terms // _TERMS) * _TERMS * row)
 
 
-def _chain(step: PrimitiveStep, first: int) -> tuple[list[elementwise.Step], list[Value]] | None:
+def _chain(step: PrimitiveStep, first: int) -> tuple[list[chains.Step], list[Value]] | None:
     """What a primitive does to each number, and what it reads for that; None without code.
 
     Args:
         step: of the primitive.
         first: the number of its first post-operation; 0 for what it does itself.
     """
-    steps: list[elementwise.Step] = []
+    steps: list[chains.Step] = []
     operands = []
     chain = step.primitive.chain
     if chain is None:
@@ -215,12 +303,12 @@ def _words(values: Sequence[Value]) -> list[Form] | None:
     return found
 
 
-def step_of(post_op: PostOp) -> elementwise.Step | None:
+def step_of(post_op: PostOp) -> chains.Step | None:
     """Return what machine code does for a function; None where there is no code."""
     if isinstance(post_op, Binary):
         return _INSTRUCTIONS.get(post_op.algorithm)
     if isinstance(post_op, Sum):
-        return elementwise.HELD if post_op.scale == 1 else None
+        return chains.HELD if post_op.scale == 1 else None
     if isinstance(post_op, Eltwise) and post_op.algorithm in _ACTIVATIONS:
         return _ACTIVATIONS[post_op.algorithm]
     return link_of(post_op)
@@ -252,4 +340,5 @@ _MAKERS = {
     "eltwise": _pointwise,
     "concat": _joining,
     "matmul": _product,
+    "layer_normalization": _normalised,
 }

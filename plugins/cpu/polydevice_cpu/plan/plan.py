@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from polydevice.tensor import TensorDesc
 from polydevice_cpu.onednn.engine import ALIGNMENT_BYTES
 from polydevice_cpu.plan.building.accumulate import accumulate
 from polydevice_cpu.plan.instead_of_primitives import by_machine
+from polydevice_cpu.plan.joined_steps import joined_steps
 from polydevice_cpu.plan.step import PrimitiveStep, Step, TailStep, name_of
 from polydevice_cpu.plan.value import Kind, Storage, Value
 
@@ -91,6 +92,8 @@ class Plan:
 
     def __init__(self, parts: PlanParts) -> None:
         if parts.arena is None:
+            if not (parts.once or parts.is_alone):
+                parts = replace(parts, steps=joined_steps(parts.steps, parts.outputs))
             parts.settle()
         # What takes the place of a plan that was filled in gives the same answers as that.
         is_filled = parts.arena is not None

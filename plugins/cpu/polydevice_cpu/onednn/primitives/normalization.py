@@ -51,6 +51,8 @@ def layer_normalization(
         USE_SCALE | USE_SHIFT if affine else 0,
         attributes,
     )
+    if made is not None:
+        made.epsilon = epsilon
     return made and made.given(src, dst)
 
 

@@ -18,6 +18,13 @@ multiplies [1, 64, 80, 80], channels last, by one number per channel: 0.12 ms be
 quantisation behind it, which takes 0.12 by itself (EPYC, AVX-512)."""
 
 
+_POLYNOMIALS = (
+    *(Algorithm.LOGISTIC, Algorithm.TANH, Algorithm.EXP, Algorithm.LOG, Algorithm.ELU),
+    *(Algorithm.GELU_ERF, Algorithm.GELU_TANH, Algorithm.SWISH, Algorithm.MISH),
+    Algorithm.SOFT_RELU,
+)
+
+
 def described(post_op: PostOp, result: tuple[int, ...]) -> Hashable:
     """What oneDNN's answer depends on, besides sizes; a post-operation on a result of such."""
     if not isinstance(post_op, Binary):
@@ -25,6 +32,17 @@ def described(post_op: PostOp, result: tuple[int, ...]) -> Hashable:
     operand = post_op.operand
     is_whole = all_happen_to_be_equal(operand.shape, result)
     return post_op.algorithm, operand.data_type, is_whole
+
+
+def is_inexact(chain: Sequence[PostOp], are_sums: bool) -> bool:
+    """Whether no two programs find the same last bits of what a chain makes, of sums or not.
+
+    That is so of sums and polynomials until they are rounded.
+    """
+    for post_op in reversed(chain):
+        if isinstance(post_op, Eltwise) and post_op.algorithm in (*_POLYNOMIALS, Algorithm.ROUND):
+            return post_op.algorithm is not Algorithm.ROUND
+    return are_sums
 
 
 def is_slow_in_rows(post_op: PostOp) -> bool:

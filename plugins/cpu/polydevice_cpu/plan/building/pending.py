@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +17,7 @@ from polydevice_cpu.onednn.attributes import Sum as SumPostOp
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType, Query
 from polydevice_cpu.onednn.descriptor import Descriptor, is_open
 from polydevice_cpu.onednn.primitive import Primitive
-from polydevice_cpu.plan.building.chain import POST_OPS_LIMIT, described, is_slow_in_rows, joined
+from polydevice_cpu.plan.building import chain as chains
 from polydevice_cpu.plan.building.decisions import Decisions, Unlike
 from polydevice_cpu.plan.building.integers import Levels
 from polydevice_cpu.plan.building.sight import AS_IS, Sight
@@ -197,25 +198,23 @@ class Pending:
         return self._sight.in_network(self._layout, Arg.DST)
 
     @property
-    def is_integral(self) -> bool:
-        """Whether it computes on 8-bit integers, or may."""
-        return self._narrow is not None
+    def is_inexact(self) -> bool:
+        """Whether last bits of its numbers follow from an order of sums, or from polynomials."""
+        weights, results = self._arguments.get(Arg.WEIGHTS), self._bias_shape
+        are_sums = weights is not None and results is not None and _adds_up(weights, results)
+        return self._narrow is not None or chains.is_inexact(self._post_ops, are_sums)
 
     def extend(
         self, node: Node, post_ops: Sequence[PostOp], operands: dict[int, Operand] | None = None
     ) -> bool:
-        """Try to fuse `node`, given as post-operations; False leaves everything as it was.
-
-        `operands` maps the position in `post_ops` to what that one reads.
-        """
-        combined, start = joined(self._post_ops, post_ops)
-        if self._own_post_ops + len(combined) > POST_OPS_LIMIT:
+        """Try to fuse `node`; `operands` are what `post_ops` read, by position."""
+        combined, start = chains.joined(self._post_ops, post_ops)
+        if self._own_post_ops + len(combined) > chains.POST_OPS_LIMIT:
             return False
-        if self._by_rows and any(is_slow_in_rows(post_op) for post_op in post_ops):
+        if self._by_rows and any(chains.is_slow_in_rows(post_op) for post_op in post_ops):
             return False
         for operand in (operands or {}).values():
-            shape = operand.descriptor.shape
-            if isinstance(operand.source, Value) and self._sight.repeats(shape):
+            if isinstance(operand.source, Value) and self._sight.repeats(operand.descriptor.shape):
                 return False
         key = self._key(node, combined, bias=Arg.BIAS in self._arguments)
         accepted, primitive = self._decided(key, node, combined, bias=Arg.BIAS in self._arguments)
@@ -232,8 +231,7 @@ class Pending:
 
     def extend_again(self, node: Node, extension: Extension) -> bool:
         """Fuse a node as for other sizes; False where that does not follow for these."""
-        bias, dst = extension.bias, self.dst
-        chain = extension.after
+        bias, dst, chain = extension.bias, self.dst, extension.after
         key = (self._origin, self.node.name, node.name, *extension.key[3:])
         if key != extension.key or node.outputs[0].shape != dst.shape:
             return False  # what is given makes the result larger, say
@@ -262,8 +260,8 @@ class Pending:
             return False
         self._make = lambda chain, bias: narrow.make(chain, bias, data_type)
         self._own_links = list(narrow.own_links)
-        combined, start = joined(self._post_ops, post_ops)
-        few = self._own_post_ops + len(combined) <= POST_OPS_LIMIT
+        combined, start = chains.joined(self._post_ops, post_ops)
+        few = self._own_post_ops + len(combined) <= chains.POST_OPS_LIMIT
         bias = Arg.BIAS in self._arguments
         primitive = self._proved(node, combined, bias=bias) if few else None
         if primitive is None:
@@ -314,7 +312,7 @@ class Pending:
 
     def _key(self, node: Node, post_ops: Sequence[PostOp], *, bias: bool) -> tuple[Hashable, ...]:
         """What a decision is known by: everything that oneDNN's answer depends on but sizes."""
-        chain = tuple(described(post_op, self.dst.shape) for post_op in post_ops)
+        chain = tuple(chains.described(post_op, self.dst.shape) for post_op in post_ops)
         return (self._origin, self.node.name, node.name, bias, chain)
 
     def _decided(
@@ -493,3 +491,10 @@ class Pending:
         post_ops = [*self._post_ops]
         post_ops[position] = SumPostOp()
         return self._proved(self.node, post_ops, bias=Arg.BIAS in self._arguments)
+
+
+def _adds_up(weights: Flow | Packed, results: tuple[int, ...]) -> bool:
+    """Whether a product adds several numbers up for each of its results along an axis."""
+    if isinstance(weights, Packed):
+        return weights.array.size > math.prod(results)
+    return weights.value.shape[-2] != 1

@@ -12,14 +12,12 @@ import math
 import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, TypeGuard
+from typing import Any
 
 from polydevice.processor.machine_code import function_of
 from polydevice.symbolic_size import is_symbolic
 from polydevice_cpu.algorithms.by_machine.code import Told, has_avx512, told
-from polydevice_cpu.algorithms.by_machine.functions import Activation, Functions
 from polydevice_cpu.algorithms.by_machine.instructions import (
-    ADD,
     LOAD,
     MAX,
     MIN,
@@ -34,14 +32,12 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
     RBP,
     RBX,
     RCX,
-    RDI,
-    RSI,
     RSP,
     STORE,
 )
+from polydevice_cpu.algorithms.by_machine.rows.chain import Chain, Step, with_quotients
 from polydevice_cpu.algorithms.by_machine.rows.lanes import AXES
 from polydevice_cpu.algorithms.by_machine.small import Form, loops
-from polydevice_cpu.algorithms.by_machine.windows.following import OF_POWERS, Link, append_function
 
 MOST = 1 << 22
 """Numbers of a result: of more, memory takes all of the time."""
@@ -52,16 +48,12 @@ FEW = 4096
 MOST_ROWS, LEAST_ROW = 512, 16
 """Rows, however short they are; and how long they are on average where there are more."""
 
-HELD = 0
-"""A step that adds what the result has held."""
-
-Step = int | Link | Activation
-"""What is done to a number: an instruction with that of the next operand, or a function."""
-
-Operand = tuple[int, bool]
-"""What points to an operand, and whether it has a number for each; else one for all."""
+CACHED, SHORT, LONG = 1 << 16, 16, 512
+"""Numbers of a part that stay at hand, and how long rows of larger ones are not."""
 
 _POINTERS = R8, R9, R10, R11, R12, R13, RBX, RBP
+MOST_OPERANDS = len(_POINTERS) - 2
+
 LANES, _VECTOR, _LEAST, _SOME = 16, 0, 1, 1
 _WHOLE, _MASK, _REST, _COUNT, _BEHIND = range(AXES - 1, AXES + 4)
 """Behind the sizes of the outer axes: vectors of a row, the mask of the last one's numbers, the
@@ -91,6 +83,15 @@ def are_no_slower(count: int, rows: int) -> bool:
     return count <= MOST and (rows <= MOST_ROWS or count >= LEAST_ROW * rows)
 
 
+def joins_no_slower(count: int, rows: int) -> bool:
+    """Whether one thread of oneDNN's takes no less for a part of so many numbers that is joined.
+
+    Rows of 24 and 12 numbers take it 8 us where there are 784, and this 6; of 12,544, which the
+    second part finds in no cache any more, it takes 149 and this 176.
+    """
+    return count <= MOST and (count <= CACHED or not SHORT * rows < count < LONG * rows)
+
+
 def prepared(
     steps: Sequence[Step],
     forms: Sequence[Form],
@@ -115,14 +116,35 @@ def prepared(
     return _told(tuple(steps), forms, addresses, nothing, len(forms), may_be, kinds=kinds)
 
 
-def joined(axis: int, forms: Sequence[Form], may_be: MayBe = are_no_slower) -> list[Told] | None:
-    """Return code, likewise, that joins operands along an axis."""
+def joined(
+    axis: int,
+    forms: Sequence[Form],
+    may_be: MayBe = are_no_slower,
+    steps: Sequence[Step] = (),
+    numbers: int = 0,
+) -> list[Told] | None:
+    """Return code, likewise, that joins parts along an axis.
+
+    Args:
+        axis: of the parts and the result.
+        forms: of these; addresses of what steps read are between them.
+        may_be: see `prepared`.
+        steps: what is done to numbers then.
+        numbers: how many operands these read, of one number each.
+    """
     found, behind = [], 0
     *parts, (_, strides) = forms
-    last = len(parts)
-    for number, (sizes, steps) in enumerate(parts):
-        own = [(sizes, steps), (sizes, strides)]
-        told = _told((), own, (number, last), (0, behind), last + 1, may_be)
+    last = len(parts) + numbers
+    single: Form = (1,) * len(strides), (0,) * len(strides)
+    for number, (sizes, own) in enumerate(parts):
+        told = _told(
+            tuple(steps),
+            [(sizes, own), *[single] * numbers, (sizes, strides)],
+            (number, *range(len(parts), last), last),
+            (0, *[0] * numbers, behind),
+            last + 1,
+            may_be,
+        )
         if told is None:
             return None
         found.append(told)
@@ -183,6 +205,7 @@ def _told(
     if len(forms) > len(_POINTERS) or not has_avx512():
         return None
     are_rows = tuple(each[-1] != 0 for each in along)
+    steps = with_quotients(steps, [not any(each) for each in along[1:]])
     function, constants = _function(steps, are_rows, tuple(places), item_bytes == 8, kinds)
     if function is None:
         return None
@@ -212,50 +235,6 @@ def _function(
     return function_of(code.emitted()), code.told()
 
 
-class Chain(Functions):
-    """Code with a chain of functions; RDI is where numbers of links lie, RSI where constants do."""
-
-    def __init__(self, steps: Sequence[Step]) -> None:
-        super().__init__()
-        self.steps = steps
-        self._links = [step for step in steps if _is_link(step)]
-
-    def told(self) -> bytes:
-        """Return what code is told behind numbers: a 1, those of links, of powers, and others."""
-        pairs = [(1.0, 0.0), *(step[1:] for step in self._links)]
-        text = b"".join(struct.pack("<ff", *pair) for pair in pairs)
-        powers = struct.pack(f"<{len(OF_POWERS)}q", *OF_POWERS)
-        return text + powers + b"".join(self.constants)
-
-    def point(self, numbers: int) -> None:
-        """Append what points to these, behind so many numbers that RDI points to, as R14 then."""
-        self.move(R14, RDI)
-        self.step(RDI, 8 * numbers)
-        self.move(RSI, RDI)
-        self.step(RSI, 8 * (1 + len(self._links) + len(OF_POWERS)))
-
-    def append_steps(
-        self, x: int, operands: Sequence[Operand], result: int, mask: int, behind: int = 0
-    ) -> None:
-        """Append the chain on a vector, which lies so many vectors behind where operands begin."""
-        left, links = iter(operands), 0
-        for step in self.steps:
-            if isinstance(step, Activation):
-                self.activate(x, step)
-            elif isinstance(step, tuple):
-                links += 1
-                places = 2 * links, 2 * (1 + len(self._links)), 0
-                append_function(self, [x], step[0], places)
-            elif step == HELD:
-                self.vector(ADD, x, x, result, behind=behind, mask=mask)
-            else:
-                pointer, is_row = next(left)
-                if is_row:
-                    self.vector(step, x, x, pointer, behind=behind, mask=mask)
-                else:
-                    self.vector(step, x, x, pointer, is_one=True)
-
-
 class _Rows(Chain):
     """Code of a chain by rows: three loops around one over vectors."""
 
@@ -283,7 +262,18 @@ class _Rows(Chain):
             self.load(pointer, R14, place)
         self.load(RAX, R14, self._addresses + _MASK)
         self.set_mask(_SOME, RAX)
-        starts = []
+        others = self.append_divisors(self._pointers[1:])
+        self._append_loops(steps)
+        if others:  # another code for divisors that are tiny or huge, or none
+            self.divisors = {}
+            for jump in others:
+                self.here(jump)
+            self._append_loops(steps)
+        return bytes(self.text)
+
+    def _append_loops(self, steps: int) -> None:
+        """Append all of the loops, where steps along axes begin with that number, and the end."""
+        outer, starts = AXES - 1, []
         for axis in range(outer):
             self.load(RAX, R14, self._addresses + axis)
             self.store(RAX, RSP, axis)
@@ -295,7 +285,6 @@ class _Rows(Chain):
                 steps += 1
             self.again(RSP, starts[axis], axis)
         self.end(outer)
-        return bytes(self.text)
 
     def _append_row(self) -> None:
         are_bytes = [False] * len(self._pointers)
@@ -345,7 +334,3 @@ class _Rows(Chain):
         self.with_constant(MIN, _VECTOR, _VECTOR, most)
         self.vector(0x5B, _VECTOR, 0, _VECTOR, prefix=1, is_memory=False)  # vcvtps2dq
         self.vector(opcode, _VECTOR, 0, result, kind=2, prefix=2, mask=mask)
-
-
-def _is_link(step: Step) -> TypeGuard[Link]:
-    return isinstance(step, tuple) and not isinstance(step, Activation)

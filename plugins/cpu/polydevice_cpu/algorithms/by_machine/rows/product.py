@@ -32,7 +32,7 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
     RDX,
     STORE,
 )
-from polydevice_cpu.algorithms.by_machine.rows.elementwise import Chain, Operand, Step
+from polydevice_cpu.algorithms.by_machine.rows.chain import Chain, Operand, Step
 from polydevice_cpu.algorithms.by_machine.small import Form
 
 LANES = 16

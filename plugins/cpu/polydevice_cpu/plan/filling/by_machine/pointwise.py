@@ -13,6 +13,7 @@ from typing import Any
 
 from polydevice.symbolic_size import is_symbolic, is_within, number_of
 from polydevice_cpu.algorithms.by_machine.code import Code
+from polydevice_cpu.algorithms.by_machine.rows import chain as chains
 from polydevice_cpu.algorithms.by_machine.rows import elementwise
 from polydevice_cpu.algorithms.by_machine.small import Form
 from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise
@@ -46,7 +47,7 @@ class PointwiseByMachine:
     inputs: Sequence[int]
     layouts: Sequence[Descriptor]
     kinds: elementwise.Kinds
-    steps: Sequence[elementwise.Step]
+    steps: Sequence[chains.Step]
     threads: int = 1
 
     def code(self, sizes: _Sizes) -> Code | None:
@@ -114,7 +115,7 @@ def _computed(
     given: Primitive,
     inputs: Sequence[int],
     layouts: Sequence[Descriptor],
-    steps: Sequence[elementwise.Step],
+    steps: Sequence[chains.Step],
 ) -> PointwiseByMachine | None:
     source, *operands, result = layouts
     if not all(map(is_strided, layouts)) or len({len(each.shape) for each in layouts}) > 1:
@@ -124,7 +125,7 @@ def _computed(
         return None
     if any(each.data_type is not DataType.F32 for each in operands):
         return None
-    if kinds[1] != "f" and elementwise.HELD in steps:
+    if kinds[1] != "f" and chains.HELD in steps:
         return None
     return PointwiseByMachine(inputs, layouts, (kinds[0], kinds[1]), steps, given.threads)
 
