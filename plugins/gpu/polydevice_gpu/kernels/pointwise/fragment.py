@@ -109,8 +109,8 @@ def function(
     Args:
         name: of the function.
         fragment: what it computes; for a width above 1 it must be vectorizable.
-        operands: where each input comes from. The parameter ``value`` exists only if one of them
-            is handed over.
+        operands: where each input comes from. Those that are handed over are parameters in place
+            of ``value``, in their order; without any there is none.
         rank: number of coordinates.
         width: elements along the last coordinate.
     """
@@ -130,22 +130,26 @@ def function(
     last = len(operands) + len(fragment.steps) - 1 if fragment.steps else 0
     result = types.compute_type(fragment.element_type) + suffix
     parameters = "".join(f"int c{n}, " for n in range(rank))
-    if handed_over:
-        kind = types.compute_type(fragment.inputs[handed_over[0]]) + suffix
-        parameters = f"const {kind} t{handed_over[0]}, {parameters}"
+    for number in reversed(handed_over):
+        kind = types.compute_type(fragment.inputs[number]) + suffix
+        parameters = f"const {kind} t{number}, {parameters}"
     body = "\n".join(lines)
-    helpers = _words() if _OF_WORDS.search(body) else ""
+    helpers = "".join(_helpers(name) for name, used in _HELPERS.items() if used.search(body))
     head = f"{helpers}static inline {result} {name}({parameters}PARAMETERS)"
     return f"{head} {{\n{body}\n    return t{last};\n}}"
 
 
-_OF_WORDS = re.compile(r"\b(SATURATE|FLOATS|BYTES)_")
+_HELPERS = {
+    "words": re.compile(r"\b(SATURATE|FLOATS|BYTES)_"),
+    "short_erf": re.compile(r"\bSHORT_ERF_"),
+}
+"""Files of what few functions use, in the folder "include"."""
 
 
 @functools.cache
-def _words() -> str:
-    """Return what is written for one compiler only."""
-    return resources.files("polydevice_gpu.kernels").joinpath("include/words.cl").read_text("utf-8")
+def _helpers(name: str) -> str:
+    path = resources.files("polydevice_gpu.kernels").joinpath(f"include/{name}.cl")
+    return path.read_text("utf-8")
 
 
 def _load(operand: Operand, rank: int, width: int, kind: str) -> str:
