@@ -6,9 +6,11 @@ import math
 
 import numpy as np
 import pytest
+from onnx import helper
 
+from polydevice.dtype import ElementType
 from polydevice_gpu.compiler.device_target import target_of
-from polydevice_gpu.ops import Fused
+from polydevice_gpu.ops import Fused, IntegerMatMul
 from polydevice_gpu.rounded_ops import ShortErf
 from tests.cpu.quantised_graphs import Graph, reference
 from tests.gpu.graphs import Sketch
@@ -52,6 +54,34 @@ def test_the_steps_of_gelu(core, opencl, kind) -> None:
     target = target_of(opencl)
     if target.byte_product and not target.is_throughput:
         assert "ShortErf" in _fragments(executable), executable.explain()
+
+
+def test_attention_of_bytes(core, opencl) -> None:
+    """Queries, keys and values are floats before they are cut and turned: that takes no launch."""
+    g = Graph(np.random.default_rng(6))
+    x = g.quantised_by("x", g.parameters(np.uint8, 0.03, 119))
+    joined = g.quantised_by(
+        g.emit("MatMul", x, g.weights((16, 3 * 24), 1)), g.parameters(np.uint8, 0.031, 130)
+    )
+    parts = [f"part{number}" for number in range(3)]
+    sizes = g.store(np.full(3, 24, np.int64))
+    g.nodes.append(helper.make_node("Split", [joined, sizes], parts, "split", axis=2))
+    shape, order = g.store(np.array([2, 9, 2, 12], np.int64)), ([0, 2, 1, 3], [0, 2, 3, 1])
+    heads = []
+    for number, part in enumerate(parts):
+        by = g.parameters(np.uint8, 0.031, 130)
+        cut = g.quantised_by(g.emit("Reshape", g.quantised_by(part, by), shape), by)
+        turned = g.emit("Transpose", cut, perm=order[number == 1])
+        heads.append(g.quantised_by(turned, by))
+    scores = g.quantised_by(g.emit("MatMul", *heads[:2]), g.parameters(np.uint8, 0.11, 127))
+    weights = g.quantised_by(g.emit("Softmax", scores, axis=-1), g.parameters(np.uint8, 1 / 255, 0))
+    y = g.quantised_by(g.emit("MatMul", weights, heads[2]), g.parameters(np.uint8, 0.031, 130))
+    executable = _check(core, g, y, (2, 9, 16), 0.031)
+    target = target_of(opencl)
+    if target.byte_product and not target.is_throughput:
+        nodes = executable.latest_plan().graph.nodes
+        (product,) = (node for node in nodes if isinstance(node.op, IntegerMatMul))
+        assert product.output.storage is ElementType.f32, executable.explain()
 
 
 def test_limits_that_are_two_operations(core) -> None:
