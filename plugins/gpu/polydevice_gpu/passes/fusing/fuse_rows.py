@@ -15,7 +15,7 @@ from collections.abc import Set as AbstractSet
 from polydevice.dataclass import dataclass
 from polydevice.ops.reduce import ReduceMean, ReduceSum
 from polydevice.shape import are_same, is_one, normalize_axis
-from polydevice.symbolic_trace import chosen
+from polydevice.symbolic_size import is_symbolic
 from polydevice_gpu.graph import GpuGraph, GpuNode, Value
 from polydevice_gpu.kernels.pointwise.fragment import is_vectorizable
 from polydevice_gpu.kernels.target import Target
@@ -89,17 +89,15 @@ def _axis(node: GpuNode) -> int | None:
 
 
 def _is_worth_it(node: GpuNode, target: Target) -> bool:
-    """Whether rows are vectors, and enough for all cores."""
+    """Whether rows are vectors of one length, and enough for all cores, as far as that is known."""
     axis = _axis(node)
     assert axis is not None
     terms = node.inputs[0].shape[axis]
-
-    def suits() -> bool:
-        rows = node.output.elements
-        enough = rows >= target.compute_units or rows * terms <= MOST_OF_FEW
-        return LEAST_TERMS <= terms <= MOST_TERMS and enough
-
-    return chosen(suits)
+    if is_symbolic(terms) or not LEAST_TERMS <= terms <= MOST_TERMS:
+        return False
+    rows = node.output.elements
+    enough = target.sizes_vary or rows >= target.compute_units or rows * terms <= MOST_OF_FEW
+    return bool(enough)
 
 
 def _members(

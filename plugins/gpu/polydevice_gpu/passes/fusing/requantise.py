@@ -84,7 +84,7 @@ def requantise(graph: GpuGraph, target: Target) -> None:
         _shorten_16_bits(graph)
         return
     last = _by_256 if target.byte_product == "ptx" else _as_it_is
-    last = last if target.is_throughput else _erf_in_short
+    last = _erf_in_short if target.sums_byte_vectors else last
     for node in graph.nodes:
         own, extras = node.own_inputs, node.extra_inputs
         if isinstance(node.op, Fused) and _makes_bytes(node.op.fragment):
