@@ -84,6 +84,17 @@ def test_attention_of_bytes(core, opencl) -> None:
         assert product.output.storage is ElementType.f32, executable.explain()
 
 
+@pytest.mark.parametrize("matrices", [4, 1])
+def test_a_matrix_for_each_head(core, matrices) -> None:
+    """Constants that are quantised, as relative positions are, by what is at run time."""
+    g = Graph(np.random.default_rng(3))
+    g.nodes.append(helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], "quantise"))
+    w = g.store(g.rng.integers(-127, 128, (matrices, 24, 37)).astype(np.int8))
+    sums = g.emit("Cast", g.emit("MatMulInteger", "q", w, "z", g.store(np.int8(0))), to=1)
+    y = g.emit("Mul", sums, g.emit("Mul", "s", g.store(np.float32(0.01))))
+    _check(core, g, y, (2, 4, 9, 24), 1e-3)
+
+
 def test_limits_that_are_two_operations(core) -> None:
     """What becomes pixels at the end of a network is limited by Min and Max."""
     g = Graph(np.random.default_rng(5))
