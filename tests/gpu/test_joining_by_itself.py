@@ -93,6 +93,36 @@ def test_launches_that_move_much_are_not_joined(monkeypatch, opencl, builder) ->
     assert loaded(small(), opencl, builder, settings=TOGETHER).latest_plan().joined
 
 
+def test_one_core_does_alone_what_is_little(monkeypatch, opencl, builder) -> None:
+    """On processors, whose work-groups cannot wait for each other; answers are the same."""
+    alone = dataclasses.replace(
+        opencl.capabilities, groups_meet=False, local_memory_is_dedicated=False
+    )
+    monkeypatch.setattr(opencl, "capabilities", alone)
+    monkeypatch.setattr(joining_trial, "times", lambda *_: (1e-6, 2e-6) * 2)
+    s = Sketch()
+    y = s.input("x", 3, 19)
+    for number in range(choose.FEWEST_ALONE):
+        y = s.add(f"y{number}", MatMul(), y, s.weights(f"w{number}", 19, 19))
+    network = s.network(y=y)
+    auto = CompileSettings(single_launch="AUTO")
+    executable = loaded(network, opencl, SparingBuilder(opencl), settings=auto)
+    request, inputs = executable.create_infer_request(), random_inputs(network)
+    wanted = request.infer(inputs)["y"].copy()
+    for _ in range(RUNS + 2):
+        request.infer(inputs)
+    executable._specialiser.wait(time.monotonic() + 120)
+    (stretch,) = set(executable.latest_plan().joined.values())
+    assert stretch.groups == 1
+    for _ in range(2):
+        np.testing.assert_array_equal(request.infer(inputs)["y"], wanted)
+    check(executable, network)
+    monkeypatch.setattr(choose, "LARGEST_ALONE", 1 << 10)  # weights are 1444 bytes
+    executable = loaded(network, opencl, builder, settings=auto)
+    assert "which one core should not do alone" in executable.explain()
+    assert executable.latest_plan().is_final
+
+
 @pytest.mark.parametrize("when", ["when it is loaded", "behind", "refused behind", "nothing joins"])
 def test_what_is_slower_as_one_is_the_plan_of_no(
     monkeypatch, opencl, lockstep, tmp_path, when
@@ -262,7 +292,7 @@ def hang(device, module, argument, timeout_s, goes_on):
         time.sleep(0.01)
 
 cl.Device.run_in_child = hang
-Rules.of = lambda *arguments: dataclasses.replace(real(*arguments), meets=True)
+Rules.of = lambda *arguments: dataclasses.replace(real(*arguments), meets=True, alone=False)
 request = Core().load_network(small(), "GPU").create_infer_request()
 for _ in range(4):
     request.infer(random_inputs(small()))

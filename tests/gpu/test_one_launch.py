@@ -377,7 +377,9 @@ def test_no_two_threads_enqueue_at_once() -> None:
 def test_the_key(monkeypatch, core) -> None:
     network = small()
     device = core.get_default_context("GPU").device
-    apart = dataclasses.replace(device.capabilities, groups_meet=False)
+    apart = dataclasses.replace(
+        device.capabilities, groups_meet=False, local_memory_is_dedicated=True
+    )
     monkeypatch.setattr(device, "capabilities", apart)
     reason = Rules.of("AUTO", device).refuses_all()
     assert reason

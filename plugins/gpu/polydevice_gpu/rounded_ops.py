@@ -98,3 +98,20 @@ def bytes_of_window(kernel: Sequence[int], dilations: Sequence[int], channels: i
     """Return what the rounded pixels of one window take, with those between its taps in a row."""
     row = (kernel[-1] - 1) * dilations[-1] + 1 if kernel else 1
     return 4 * math.prod(kernel[:-1]) * row * -(-channels // 2)
+
+
+@dataclass(frozen=True)
+class ShortErf(Op):
+    """The error function, at most 2e-6 away: for what is rounded to 8 bits next.
+
+    Inputs:  x  f32
+    Outputs: y  f32
+    Source:  made of Erf in front of QuantizeLinear
+    """
+
+    type = "ShortErf"
+    domain = "polydevice_gpu"
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return the input's shape."""
+        return [inputs[0]]

@@ -24,7 +24,11 @@ from polydevice.rewrites.integers.integer_product import IntegerProduct
 from polydevice.rewrites.integers.movement import raise_quantize, sink_dequantize
 from polydevice.rewrites.integers.products import integer_products
 from polydevice.rewrites.integers.quantised import NARROW
-from polydevice.rewrites.integers.roundings import quantised_swish, round_once
+from polydevice.rewrites.integers.roundings import (
+    numbers_alone,
+    quantised_swish,
+    round_once,
+)
 from polydevice.rewrites.integers.unsigned import unsigned_integers
 from polydevice.rewrites.integers.written_out import put_together
 from polydevice.rewrites.wishes import When, always
@@ -52,6 +56,7 @@ def hold_integers(
     kept = KeptLayers.of(network)
     put_together(network)
     split_fake_quantize(network)
+    numbers_alone(network)
     round_once(network)  # before results of the network alone keep bytes with a sign
     unsigned_integers(network)
     if not exact:

@@ -1,4 +1,4 @@
-"""Roundings that are left out: those that change nothing, and of a sigmoid that changes little."""
+"""What is left out around roundings: what changes nothing, and of a sigmoid what changes little."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from polydevice.network import Network
 from polydevice.node import Port
 from polydevice.ops.activation import Clamp, Relu, Sigmoid, Swish
 from polydevice.ops.arithmetic import Multiply
+from polydevice.ops.math import IsNaN
 from polydevice.ops.quantize_linear import QuantizeLinear
+from polydevice.ops.select import Select
 from polydevice.rewrites.integers.quantised import Parameters, Quantised, quantised, quantiser
 from polydevice.rewrites.pattern import Replacements
 
@@ -34,6 +36,21 @@ def round_once(network: Network) -> None:
         readers = [quantiser(reader) for reader, _ in users[node.output]]
         if len(users[value.integers]) == 1 and set(readers) == {value.parameters}:
             node.inputs = [value.integers.node.inputs[0]]
+
+
+def numbers_alone(network: Network) -> None:
+    """Leave out what takes the place of NaN in quantised values: no integer is that.
+
+    Attention that masks may leave out all keys is written so: a softmax of nothing is NaN.
+    """
+    replacements = Replacements()
+    for node in network.nodes():
+        if not isinstance(node.op, Select) or not isinstance(node.inputs[0].node.op, IsNaN):
+            continue
+        tested, value = node.inputs[0].node.inputs[0], node.inputs[2]
+        if quantised(tested) is not None and value.shape == node.output.shape:
+            replacements.put(node.output, value)
+    replacements.apply(network)
 
 
 def quantised_swish(network: Network) -> None:

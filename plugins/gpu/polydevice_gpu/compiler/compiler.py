@@ -60,8 +60,10 @@ class Compiler:
         """Prepare to compile; without a builder, programs are kept nowhere."""
         self.device = device
         self.target = target_of(device)
-        may_join = not rules_for(settings, device).refuses_all()
-        self.settings = replace(settings, may_join=may_join)
+        rules = rules_for(settings, device)
+        may_join = not rules.refuses_all()
+        side_by_side = may_join and not rules.alone
+        self.settings = replace(settings, may_join=may_join, side_by_side=side_by_side)
         self.services = services
         self.builder = builder or cl.ProgramBuilder(device)
 
@@ -216,7 +218,8 @@ class Compiler:
             return None
 
         def launched() -> Plan:
-            if joins_behind(self.settings, self._target(prepared)):
+            varies = joins_behind(self.settings, self._target(prepared))
+            if varies or not self.settings.side_by_side:
                 return replace(plan, may_join=False)  # which was made without regard to that
             with cl.compiling_aside(goes_on):
                 return self._launched(prepared, shapes, weights, memory)
@@ -244,13 +247,19 @@ class Compiler:
             return plan
         if not plan.joined and sum(len(step.launches) for step in plan.launching) < FEWEST:
             return plan  # nothing of it was made for neighbours
-        return faster_of(plan, lambda: self._launched(*given), self.builder.cache)
+        if not (plan.joined or settings.side_by_side):
+            return plan
+
+        def launched() -> Plan:
+            return self._launched(*given) if settings.side_by_side else replace(plan, joined={})
+
+        return faster_of(plan, launched, self.builder.cache)
 
     def _launched(
         self, prepared: Prepared, shapes: Shapes, weights: WeightStore, memory: MemoryBudget
     ) -> Plan:
         """Make the plan of a network whose launches are never to become one."""
-        apart = replace(self.settings, single_launch="NO", may_join=False)
+        apart = replace(self.settings, single_launch="NO", may_join=False, side_by_side=False)
         return self._made(prepared, shapes, weights, memory, apart, stand_in=False)
 
     def _made(

@@ -27,6 +27,9 @@ MOST_KERNELS = 8
 without a template every set of sizes may want its own."""
 
 
+ONE_CORE = "one core would do alone what launches do, which is timed for sizes that do not vary"
+
+
 def rules_for(settings: CompileSettings, device: cl.Device) -> Rules:
     """Return what a configuration and a device allow."""
     prevents = ""

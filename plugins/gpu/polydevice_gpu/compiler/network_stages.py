@@ -28,6 +28,7 @@ from polydevice_gpu.passes.nesting.body_network import Build
 from polydevice_gpu.rewrites import gpu_wishes
 from polydevice_gpu.rewrites.compressed import compress_products
 from polydevice_gpu.rewrites.dynamic_quantize import quantise_at_once
+from polydevice_gpu.rewrites.floats_early import floats_early
 from polydevice_gpu.rewrites.pad_early import pad_early
 from polydevice_gpu.rewrites.rounded import round_products
 
@@ -99,6 +100,7 @@ def rewrite(work: Work) -> None:
                 round_products(network)  # likewise
             if not work.target.is_throughput:
                 quantise_at_once(network)
+                floats_early(network)
         if work.floats is not ElementType.f16:
             whole_products(network)  # which kernels for i32 would compute number by number
         check_elements(network)  # unrolling a loop may have made sizes known
@@ -142,4 +144,4 @@ def lower(work: Work) -> None:
     )
     work.graph.loose = work.loose
     # Plans of parts of a batch are joined behind by what they hold, so that it serves both ways.
-    work.graph.may_join = work.settings.may_join and not work.settings.dynamic_batch
+    work.graph.may_join = work.settings.side_by_side and not work.settings.dynamic_batch

@@ -20,7 +20,7 @@ from polydevice.symbolic_size import is_formula
 from polydevice.symbolic_trace import current_trace
 from polydevice_gpu import cl
 from polydevice_gpu.compiler import sharing
-from polydevice_gpu.compiler.joining import Joining, joins_behind, rules_for
+from polydevice_gpu.compiler.joining import ONE_CORE, Joining, joins_behind, rules_for
 from polydevice_gpu.compiler.late_parts import LateParts
 from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.control_flow.branch import IfStep
@@ -259,10 +259,10 @@ def _settle(argument: Argument) -> None:
 def plan_memory(work: PlanWork) -> None:
     """Give every value and scratch memory its place; plans that are filled in have their own."""
     trace = current_trace()
-    may_join = not work.outside and work.settings.may_join
+    side_by_side = not work.outside and work.settings.side_by_side
     with contextlib.nullcontext() if trace is None else trace.silent():
         work.arena = memory.plan_memory(
-            work.graph, work.scratch, work.settings.memory_pool, work.outside, may_join
+            work.graph, work.scratch, work.settings.memory_pool, work.outside, side_by_side
         )
 
 
@@ -271,12 +271,14 @@ def join_launches(work: PlanWork) -> None:
     if work.outside:
         return  # of bodies: memory is exchanged in every iteration
     settings, device = work.settings, work.builder.device
-    refused = rules_for(settings, device).refuses_all()
+    rules = rules_for(settings, device)
+    varies = joins_behind(settings, work.target)
+    refused = rules.refuses_all() or (ONE_CORE if varies and rules.alone else "")
     numbers = range(len(work.steps))
     if refused:
         work.apart = {} if settings.single_launch == "NO" else dict.fromkeys(numbers, refused)
         return
-    if joins_behind(settings, work.target):
+    if varies:
         work.apart, work.may_join = dict.fromkeys(numbers, LATER), True
         return
     assert work.arena is not None

@@ -30,6 +30,7 @@ class CompileSettings:
         loop_unrolling: whether loops of more than one iteration become plain layers.
         single_launch: whether launches that follow each other become one.
         may_join: whether they may on the device, as far as is known before there are any.
+        side_by_side: whether those that do not wait for each other then run at the same time.
         streams: how many inferences run at the same time.
         on_users_queue: whether they run on a queue that is not the network's.
         dynamic_batch: whether requests may compute a part of the network's batch.
@@ -48,6 +49,7 @@ class CompileSettings:
     loop_unrolling: bool = True
     single_launch: Mode = "NO"
     may_join: bool = False
+    side_by_side: bool = False
     streams: int = 1
     on_users_queue: bool = False
     dynamic_batch: bool = False

@@ -27,6 +27,7 @@ from polydevice_gpu.passes.fusing.fuse_frame import fuse_frame
 from polydevice_gpu.passes.fusing.fuse_normalization import fuse_normalization
 from polydevice_gpu.passes.fusing.fuse_pad import fuse_pad
 from polydevice_gpu.passes.fusing.fuse_pointwise import fuse_neighbours, fuse_pointwise
+from polydevice_gpu.passes.fusing.fuse_rows import fuse_rows
 from polydevice_gpu.passes.fusing.measure_rows import measure_rows
 from polydevice_gpu.passes.fusing.read_bytes import read_bytes
 from polydevice_gpu.passes.fusing.read_floats import read_floats
@@ -84,6 +85,7 @@ GRAPH: tuple[Pass, ...] = (
     read_bytes,  # when nothing else may join what makes floats of bytes
     read_floats,  # when what makes the bytes of an image is whole
     requantise,  # when epilogues are whole
+    fuse_rows,  # when it is known what is rounded how
     select_kernels,  # layouts, views and kernels depend on one another
     concat_in_place,  # last: needs to know who reads and writes what, and in which layout
 )

@@ -344,6 +344,7 @@ class Call:
             types.compute_type(node.result_type),
             types.compute_type(value.storage),
             contiguous=step_along(value.placed, value.shape, axes) == 1,
+            whole_vectors=not self.target.is_throughput,
         )
 
     def dispatch(self, global_size: Sequence[int], local_size: Sequence[int] | None = None) -> None:

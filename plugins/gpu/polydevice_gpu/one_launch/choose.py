@@ -37,6 +37,11 @@ and 0.159 as several on an H200, and its one kernel 6.1 s of a processor to comp
 to 2.9. Text detection (ddddocr), which joins, has 1.6 at most."""
 FEWEST = 2
 """Launches that are worth joining."""
+FEWEST_ALONE, LARGEST_ALONE = 4, 48 << 10
+"""The same where one work-item computes all of them in turn, and the most bytes that one of them
+may touch then: beside what starting them takes on a processor, some 5 us each, it matters little
+that other cores do nothing. N-BEATS of 29 launches took 0.20 ms as these and 0.09 as one on Intel's
+runtime, quantised 0.27 and 0.08; on PoCL 0.25 and 0.14, 0.24 and 0.08 (of two cores, CPU time)."""
 
 
 @dataclass
@@ -50,6 +55,7 @@ class Rules:
         local_bytes: local memory that a group may declare, for calls.
         local_size: work-items of a group; 0 for what the first function with barriers wants.
         prevents: what of the network or its configuration speaks against joining by itself.
+        alone: whether one work-item computes all of its own accord, on a processor.
     """
 
     mode: Mode
@@ -58,6 +64,7 @@ class Rules:
     local_bytes: int
     local_size: int
     prevents: str = ""
+    alone: bool = False
 
     @classmethod
     def of(cls, mode: Mode, device: cl.Device, prevents: str = "") -> Rules:
@@ -66,19 +73,24 @@ class Rules:
         meets = can.groups_meet
         most = max(can.declared_local_bytes, device.facts.local_memory_bytes)
         local_size = LOCAL_SIZE if can.inline_ptx else 0
-        return cls(mode, meets, can.inline_ptx, most, local_size, prevents)
+        alone = mode == "AUTO" and not meets and not can.local_memory_is_dedicated
+        return cls(mode, meets, can.inline_ptx, most, local_size, prevents, alone)
 
     def refuses_all(self) -> str:
         """Say why nothing joins; empty when something may."""
         if self.mode == "NO":
             return "GPU_SINGLE_LAUNCH=NO"
-        if self.mode == "AUTO" and not self.meets:
+        if self.mode == "AUTO" and not (self.meets or self.alone):
             return "the work-groups of one launch cannot wait for each other on this device"
         return self.prevents if self.mode == "AUTO" else ""
 
     def refuses(self, stage: Stage) -> str:
         """Say why a stage keeps its own launch; empty when it may join others."""
         function = stage.function
+        if self.alone and stage.bytes > LARGEST_ALONE:
+            return f"it moves {stage.bytes >> 10} KiB, which one core should not do alone"
+        if self.alone and function.items > 1:
+            return "its work-items share a work-group, which one work-item would be"
         if self.mode == "AUTO" and stage.bytes > LARGE_BYTES:
             return f"it moves {stage.bytes >> 20} MiB, for which a launch of its own is faster"
         if function.has_barriers and not (self.ptx or BARRIERS_ANYWHERE):
@@ -123,7 +135,7 @@ class Joined:
 
     def brings_little(self, rules: Rules) -> str:
         """Say why its launches had better stay; empty where they become one."""
-        if len(self.stages) < FEWEST:
+        if len(self.stages) < (FEWEST_ALONE if rules.alone else FEWEST):
             return "no neighbour joins it"
         mean = sum(stage.value_bytes for stage in self.stages) / len(self.stages)
         if rules.mode == "AUTO" and mean > MEAN_BYTES:

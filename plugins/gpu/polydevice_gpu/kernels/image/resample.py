@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from polydevice.dtype import ElementType
+from polydevice.symbolic_trace import chosen
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.addressing import step_along
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
@@ -170,7 +171,9 @@ class ResampleRef(_Resampling):
         if kind not in _FLOATS:
             call.define(SATURATE=f"convert_{kind}_sat")
         call.result(groups)
-        inside = x.placed.order(x.shape)[-1] in kept
+        # Processors make vectors along the first coordinate, which a few channels do not fill.
+        fills = call.target.is_throughput or chosen(lambda: rest >= _VECTOR)
+        inside = x.placed.order(x.shape)[-1] in kept and fills
         call.define(REST_INSIDE=inside)
         if inside:
             call.dispatch((rest, sizes[2], sizes[1] * sizes[0]))
@@ -193,6 +196,10 @@ def _axes(node: GpuNode) -> tuple[int, ...]:
 
 _SLOTS, _SHORTEST = 3, 4
 """Axes that are resampled, and elements along another from which on there are vectors."""
+
+_VECTOR = 8
+"""The same of vectors that compilers make. 192x192 of 3 channels by 16 taps each, with what is
+rounded behind it, took 13 instead of 5 ms on Intel's runtime, and 7.8 instead of 2.4 on PoCL."""
 
 _POSITIONS = 16
 """A cache line of f32. To planes of 96x96, which lie a multiple of 4 KiB apart, each result by

@@ -196,7 +196,9 @@ def literal(value: float, kind: str = "float") -> str:
 _WORDS = (4, 8)
 """Lengths of vectors of bytes that include/words.cl has."""
 
-_TOKEN = re.compile(r"\b([xyzwvF]|WHERE|ROUND_HALF|ROUND_BFLOAT|GELU|SATURATE|INTS)\b|\{(\w+)\}")
+_TOKEN = re.compile(
+    r"\b([xyzwvF]|WHERE|ROUND_HALF|ROUND_BFLOAT|GELU|SHORT_ERF|SATURATE|INTS)\b|\{(\w+)\}"
+)
 
 
 def _fill(template: str, op: Op, arguments: list[str], kind: str) -> str:

@@ -109,8 +109,8 @@ def function(
     Args:
         name: of the function.
         fragment: what it computes; for a width above 1 it must be vectorizable.
-        operands: where each input comes from. The parameter ``value`` exists only if one of them
-            is handed over.
+        operands: where each input comes from. Those that are handed over are parameters in place
+            of ``value``, in their order; without any there is none.
         rank: number of coordinates.
         width: elements along the last coordinate.
     """
@@ -130,22 +130,46 @@ def function(
     last = len(operands) + len(fragment.steps) - 1 if fragment.steps else 0
     result = types.compute_type(fragment.element_type) + suffix
     parameters = "".join(f"int c{n}, " for n in range(rank))
-    if handed_over:
-        kind = types.compute_type(fragment.inputs[handed_over[0]]) + suffix
-        parameters = f"const {kind} t{handed_over[0]}, {parameters}"
+    for number in reversed(handed_over):
+        kind = types.compute_type(fragment.inputs[number]) + suffix
+        parameters = f"const {kind} t{number}, {parameters}"
     body = "\n".join(lines)
-    helpers = _words() if _OF_WORDS.search(body) else ""
+    helpers = "".join(_helpers(name) for name, used in _HELPERS.items() if used.search(body))
     head = f"{helpers}static inline {result} {name}({parameters}PARAMETERS)"
     return f"{head} {{\n{body}\n    return t{last};\n}}"
 
 
-_OF_WORDS = re.compile(r"\b(SATURATE|FLOATS|BYTES)_")
+def _each(vector_type: str, width: int, rank: int, kind: str, lanes: str, store: str) -> str:
+    """Write parameters and body of a function that stores some lanes one by one.
+
+    Args:
+        vector_type: of the vector handed over, ``v``.
+        width: its lanes.
+        rank: number of coordinates.
+        kind: type of what is stored of a lane.
+        lanes: the vector of that.
+        store: stores ``lanes[lane]``.
+    """
+    coords = "".join(f"int c{n}, " for n in range(rank))
+    return (
+        f"(int count, {vector_type} v, {coords}PARAMETERS) {{\n"
+        f"    {kind} lanes[{width}];\n"
+        f"    vstore{width}({lanes}, 0, lanes);\n"
+        f"    for (int lane = 0; lane < count; lane++) {{ {store} }}\n}}"
+    )
+
+
+_HELPERS = {
+    "words": re.compile(r"\b(SATURATE|FLOATS|BYTES)_"),
+    "short_erf": re.compile(r"\bSHORT_ERF_"),
+}
+"""Files of what few functions use, in the folder "include"."""
 
 
 @functools.cache
-def _words() -> str:
-    """Return what is written for one compiler only."""
-    return resources.files("polydevice_gpu.kernels").joinpath("include/words.cl").read_text("utf-8")
+def _helpers(name: str) -> str:
+    path = resources.files("polydevice_gpu.kernels").joinpath(f"include/{name}.cl")
+    return path.read_text("utf-8")
 
 
 def _load(operand: Operand, rank: int, width: int, kind: str) -> str:
@@ -179,6 +203,7 @@ def write_functions(
     stored: str,
     *,
     contiguous: bool,
+    whole_vectors: bool = False,
 ) -> list[str]:
     """Write WRITE, WRITE<n> and WRITE<n>_FIRST, which apply the epilogue and store.
 
@@ -192,6 +217,8 @@ def write_functions(
         result_type: C type of the value handed over.
         stored: C type in which the result is computed that is stored.
         contiguous: whether neighbours along the last coordinate are neighbours in memory.
+        whole_vectors: whether the epilogue takes less time for a vector, some lanes of which are
+            not needed or go to places apart, than lane by lane.
     """
     names = ", ".join(f"c{n}" for n in range(rank))
     where = coordinates(rank)
@@ -213,24 +240,24 @@ def write_functions(
             operands = [Operand(""), *extras]
             texts.append(function(f"epilogue{width}", epilogue, operands, rank, width))
         whole = f"epilogue{width}(v, {where}ARGUMENTS)" if epilogue is not None else "v"
-        first, innermost = f"write{width}_first", f"c{rank - 1}"
-        coords = "".join(f"int c{n}, " for n in range(rank))
-        shifted = ", ".join([*(f"c{n}" for n in range(rank - 1)), f"{innermost} + lane"])
-        texts.append(
-            f"static inline void {first}(int count, {vector_type} vector, {coords}PARAMETERS) {{\n"
-            f"    {result_type} lanes[{width}];\n"
-            f"    vstore{width}(vector, 0, lanes);\n"
-            f"    for (int lane = 0; lane < count; lane++) {{\n"
-            f"        const {result_type} v = lanes[lane];\n"
-            f"        WRITE(v, {shifted});\n"
-            "    }\n}"
-        )
+        first, shifted = f"write{width}_first", f"{names} + lane"
+        one = f"const {result_type} v = lanes[lane]; WRITE(v, {shifted});"
+        one_by_one = _each(vector_type, width, rank, result_type, "v", one)
+        store = f"OUT0_STORE(OUT0_AT({shifted}), lanes[lane]);"
+        at_once = _each(vector_type, width, rank, last, whole, store)
+        is_short = epilogue is not None and vectors and whole_vectors
+        # Lanes behind the end read what is the same for all.
+        ends_short = is_short and all(extra.step == 0 for extra in extras)
+        texts.append(f"static inline void {first}{at_once if ends_short else one_by_one}")
         texts.append(f"#define WRITE{width}_FIRST(n, v, {names}) {first}(n, v, {where}ARGUMENTS)")
         if vectors and contiguous:
             store = f"OUT0_STORE{width}(OUT0_AT({names}), {whole})"
             texts.append(f"#define WRITE{width}(v, {names}) {store}")
             texts.append(f"#define RESULT{width}(v, {names}) {whole}")
             texts.append(f"#define RESULT{width}_T {last}{width}")
-        else:
-            texts.append(f"#define WRITE{width}(v, {names}) {first}({width}, v, {where}ARGUMENTS)")
+            continue
+        if is_short and not ends_short:
+            first = f"write{width}_apart"
+            texts.append(f"static inline void {first}{at_once}")
+        texts.append(f"#define WRITE{width}(v, {names}) {first}({width}, v, {where}ARGUMENTS)")
     return texts

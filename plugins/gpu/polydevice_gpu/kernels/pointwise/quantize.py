@@ -6,6 +6,7 @@ from polydevice.dtype import ElementType
 from polydevice.ops import quantize
 from polydevice_gpu.kernels.pointwise.expression import declare, literal
 from polydevice_gpu.ops import SubtractProduct, ToByte, ToWhole
+from polydevice_gpu.rounded_ops import ShortErf
 
 
 def _fake_quantize(op: quantize.FakeQuantize, _: list[ElementType]) -> str:
@@ -17,6 +18,8 @@ def _fake_quantize(op: quantize.FakeQuantize, _: list[ElementType]) -> str:
 declare(quantize.FakeQuantize, _fake_quantize)
 
 declare(SubtractProduct, "x - y * INTS(z)", any_type=True)
+
+declare(ShortErf, "SHORT_ERF(x)")  # include/short_erf.cl
 
 # Added to what lies within 2^22 around 0, this leaves the nearest whole number in the lower bits.
 _LARGE = 1.5 * 2**23

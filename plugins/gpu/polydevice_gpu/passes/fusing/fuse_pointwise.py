@@ -8,7 +8,7 @@ transposes and concatenations between the two are no obstacle: see `fuse_beyond_
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from polydevice.dtype import ElementType
 from polydevice.shape import are_same
@@ -133,16 +133,19 @@ def _takes_over(host: GpuNode, value: Value, node: GpuNode, operands: Sequence[V
     """Whether a host may compute a node's operations on its result with these operands."""
     if _steps(host) + _steps(node) > STEP_LIMIT:
         return False
-    inputs = {*host.inputs, *operands} - {value}
-    size = sum(NUMBER_BYTES if _is_number(v) else TENSOR_BYTES for v in inputs)
+    size = bytes_of_arguments({*host.inputs, *operands} - {value})
     return value is host.output and size <= ARGUMENT_LIMIT and _fuses(host)
 
 
 def has_room(host: GpuNode, node: GpuNode) -> bool:
     """Whether a node's operations and arguments fit beside a host's."""
-    inputs = {*host.inputs, *node.inputs}
-    size = sum(NUMBER_BYTES if _is_number(v) else TENSOR_BYTES for v in inputs)
+    size = bytes_of_arguments({*host.inputs, *node.inputs})
     return _steps(host) + _steps(node) <= STEP_LIMIT and size <= ARGUMENT_LIMIT
+
+
+def bytes_of_arguments(inputs: Iterable[Value]) -> int:
+    """Return how many bytes the arguments for these values take, estimated."""
+    return sum(NUMBER_BYTES if _is_number(value) else TENSOR_BYTES for value in inputs)
 
 
 def _steps(node: GpuNode) -> int:

@@ -18,13 +18,23 @@ import numpy as np
 from polydevice.dataclass import dataclass
 from polydevice.dtype import Array, ElementType
 from polydevice.ops.activation import Clamp
-from polydevice.ops.arithmetic import Add, Divide, FloorMod, Mod, Multiply, Subtract
+from polydevice.ops.arithmetic import (
+    Add,
+    Divide,
+    FloorMod,
+    Maximum,
+    Minimum,
+    Mod,
+    Multiply,
+    Subtract,
+)
 from polydevice.ops.convert import Convert
-from polydevice.ops.math import Ceiling, Floor, Round, RoundMode, Sign
+from polydevice.ops.math import Ceiling, Erf, Floor, Round, RoundMode, Sign
 from polydevice.ops.op import Op
 from polydevice_gpu.graph import GpuGraph, Value
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.ops import INTEGER_PRODUCTS, Fragment, Fused, Step, ToByte, ToWhole
+from polydevice_gpu.rounded_ops import ShortErf
 
 _BYTES = (ElementType.u8, ElementType.i8)
 _LARGEST, _SMALLEST = 1e30, 1e-30
@@ -32,6 +42,7 @@ _LARGEST, _SMALLEST = 1e30, 1e-30
 _OF_16_BITS = ((0.0, 65535.0), (-32768.0, 32767.0))
 """Limits of u16 and i16."""
 _STEPPED = (Floor, Ceiling, Sign, Mod, FloorMod)
+_LIMITS = (Clamp, Minimum, Maximum)
 _NEAR_ONE = 1e-4
 """So far from 1 is a factor that takes no number of 12 bits to the next."""
 
@@ -58,6 +69,11 @@ class _Term:
         return None if self.value is None else self.value.constant
 
 
+def _as_it_is(term: _Term, done: dict[_Term, _Term]) -> _Term:
+    del done
+    return term
+
+
 def requantise(graph: GpuGraph, target: Target) -> None:
     """Shorten what is computed of sums of bytes, and what else becomes bytes on the way.
 
@@ -67,20 +83,26 @@ def requantise(graph: GpuGraph, target: Target) -> None:
     if not any(isinstance(node.op, INTEGER_PRODUCTS) for node in graph.nodes):
         _shorten_16_bits(graph)
         return
-    by_256 = target.byte_product == "ptx"
-
-    def makes_bytes(fragment: Fragment) -> bool:
-        return _is_smooth(fragment) and any(s.element_type in _BYTES for s in fragment.steps)
-
+    last = _by_256 if target.byte_product == "ptx" else _as_it_is
+    last = _erf_in_short if target.sums_byte_vectors else last
     for node in graph.nodes:
         own, extras = node.own_inputs, node.extra_inputs
-        if isinstance(node.op, Fused) and makes_bytes(node.op.fragment):
-            fragment, own = _shortened(node.op.fragment, own, by_256=by_256)
+        if isinstance(node.op, Fused) and _makes_bytes(node.op.fragment):
+            fragment, own = _shortened(node.op.fragment, own, last=last)
             node.op = Fused(fragment)
         sums, epilogue = isinstance(node.op, INTEGER_PRODUCTS), node.epilogue
-        if epilogue is not None and (_is_smooth(epilogue) if sums else makes_bytes(epilogue)):
-            node.epilogue, extras = _shortened(epilogue, [None, *extras], by_256=by_256)
+        if epilogue is not None and (_is_smooth(epilogue) if sums else _makes_bytes(epilogue)):
+            node.epilogue, extras = _shortened(epilogue, [None, *extras], last=last)
         node.inputs = [*own, *extras]
+
+
+def shortened(fragment: Fragment, values: Sequence[Value]) -> tuple[Fragment, Sequence[Value]]:
+    """Return what was put together of shortened fragments, without bytes between them."""
+    return _shortened(fragment, values) if _makes_bytes(fragment) else (fragment, values)
+
+
+def _makes_bytes(fragment: Fragment) -> bool:
+    return _is_smooth(fragment) and any(step.element_type in _BYTES for step in fragment.steps)
 
 
 def _shorten_16_bits(graph: GpuGraph) -> None:
@@ -142,7 +164,7 @@ def _has_steps(fragment: Fragment, step: Step) -> bool:
     kind = step.element_type
     if isinstance(step.op, Convert):
         maker = step.arguments[0] - len(fragment.inputs)
-        limited = maker >= 0 and isinstance(fragment.steps[maker].op, Clamp)
+        limited = maker >= 0 and isinstance(fragment.steps[maker].op, _LIMITS)
         from_whole = not fragment.value_type(step.arguments[0]).is_float
         return not (kind.is_float or from_whole or (kind in _BYTES and limited))
     return kind is ElementType.boolean or isinstance(step.op, _STEPPED)
@@ -152,7 +174,7 @@ def _shortened(
     fragment: Fragment,
     values: Sequence[Value | None],
     *,
-    by_256: bool = False,
+    last: Callable[[_Term, dict[_Term, _Term]], _Term] = _as_it_is,
     shorter: Callable[[_Term], _Term] | None = None,
 ) -> tuple[Fragment, list[Value]]:
     """Return a fragment that computes the same of what it names, and these values.
@@ -160,7 +182,7 @@ def _shortened(
     Args:
         fragment: what is computed.
         values: its inputs; None for the sums.
-        by_256: whether what is limited is divided by 256.
+        last: returns what is computed in place of a term that is short, `_by_256` say.
         shorter: returns a term of the same value; `_shorter` where that is left out.
     """
     shorter = shorter or _shorter
@@ -173,9 +195,8 @@ def _shortened(
         shared = any(readers[argument] > 1 for argument in step.arguments)
         made = _Term(_computed(step), step.op, tuple(terms[a] for a in step.arguments))
         terms.append(made if shared else shorter(made))
-    last = _by_256(terms[-1], {}) if by_256 else terms[-1]
-    last = dataclasses.replace(last, element_type=fragment.element_type)
-    return _written(last, None if values[0] is not None else fragment.inputs[0])
+    result = dataclasses.replace(last(terms[-1], {}), element_type=fragment.element_type)
+    return _written(result, None if values[0] is not None else fragment.inputs[0])
 
 
 def _computed(step: Step) -> ElementType:
@@ -333,6 +354,33 @@ def _by_256(term: _Term, done: dict[_Term, _Term]) -> _Term:
                 op = dataclasses.replace(term.op, by_256=True)
                 done[term] = dataclasses.replace(made, op=op, arguments=(_plus(part, less),))
     return done[term]
+
+
+def _erf_in_short(term: _Term, done: dict[_Term, _Term]) -> _Term:
+    """Return a term whose error functions, where they are rounded next, take fewer steps.
+
+    As of a GELU whose steps are rounded one by one.
+    """
+    if term not in done:
+        arguments = tuple(_erf_in_short(argument, done) for argument in term.arguments)
+        made = dataclasses.replace(term, arguments=arguments)
+        if isinstance(term.op, (ToByte, ToWhole)):
+            made = dataclasses.replace(made, arguments=(_in_short(arguments[0]),))
+        done[term] = made
+    return done[term]
+
+
+def _in_short(term: _Term) -> _Term:
+    """Return what is rounded next, if it is an error function but for constants."""
+    if isinstance(term.op, Erf) and term.element_type is ElementType.f32:
+        return dataclasses.replace(
+            term, op=ShortErf(), arguments=(_without_quotients(*term.arguments),)
+        )
+    if isinstance(term.op, (Multiply, Add)) and term.arguments[1].constant is not None:
+        return dataclasses.replace(
+            term, arguments=(_in_short(term.arguments[0]), term.arguments[1])
+        )
+    return term
 
 
 def _plus(term: _Term, shift: Array) -> _Term:
