@@ -80,7 +80,32 @@ def bytes_of_lines(sizes):
     return model, [{"x": image(k, n, 6, length)} for k, (n, length) in enumerate(sizes)]
 
 
+def biased(sizes):
+    """Biases by distance, in bytes: places follow from sizes, and blocks are wider than rows."""
+    weights = {
+        "none": np.array(0, INT), "one": np.array(1, INT), "length": np.array(1, INT),
+        "column": np.array([1], INT), "table": (image(1, 40, 5) * 200 - 100).astype(np.int8),
+        "steps": image(2, 40, 1),
+    }  # fmt: skip
+    nodes = [
+        ("Shape", ["x"], ["sizes"], {}),
+        ("Gather", ["sizes", "length"], ["end"], {"axis": 0}),
+        ("Range", ["none", "end", "one"], ["places"], {}),
+        ("Unsqueeze", ["places", "column"], ["below"], {}),
+        ("Sub", ["below", "places"], ["signed"], {}),
+        ("Abs", ["signed"], ["apart"], {}),
+        ("Gather", ["table", "apart"], ["bytes"], {"axis": 0}),
+        ("Gather", ["steps", "apart"], ["by"], {"axis": 0}),
+        ("DequantizeLinear", ["bytes", "by"], ["bias"], {"axis": 2, "block_size": 8}),
+        ("ReduceSum", ["bias", "column"], ["row"], {"keepdims": 0}),
+        ("Add", ["x", "row"], ["y"], {}),
+    ]
+    model = models.build(nodes, {"x": ["n", "length", 5]}, ["y"], weights, opset=21)
+    return model, [{"x": image(k, *size, 5)} for k, size in enumerate(sizes)]
+
+
 CASES = {
+    "biased": (biased, [(3, 9), (2, 17), (1, 6), (4, 1), (2, 33)]),
     "ranked": (ranked, [(3, 37), (2, 70), (4, 3), (1, 12), (5, 64), (2, 1)]),
     "products": (products, [(3, 4, 7), (2, 9, 5), (1, 6, 6), (1, 3, 8), (4, 2, 17)]),
     "joined": (joined, [(9, 2), (7, 4), (3, 8), (2, 11), (6, 5)]),
@@ -169,8 +194,9 @@ def check(model, request, x):
 
 
 @pytest.mark.parametrize(("ends", "starts"), [(False, 0), (False, 3), (True, 0)])
-def test_loops_of_as_many_iterations_as_there_are_rows(core, opencl, ends, starts):
-    """The host runs them for new sizes; for those that come back they are written out behind."""
+def test_loops_of_as_many_iterations_as_there_are_rows(core, opencl, ends, starts, monkeypatch):
+    """The host runs them for new sizes; for those that come often they are written out behind."""
+    monkeypatch.setattr("polydevice_gpu.executable.RUNS", 2)
     model = decayed(ends=ends, starts=starts)
     executable = core.load_network(core.read_network(model), "GPU")
     request = executable.create_infer_request()

@@ -209,6 +209,61 @@ def test_later_shapes_need_no_program_of_their_own(case, core, opencl, monkeypat
             ) in executable.explain()
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_nothing_is_built_behind_for_sizes_that_change(case, core, opencl, monkeypatch):
+    """Which programs would be better for some of them is left open until many want these."""
+    if opencl.capabilities.local_memory_is_dedicated:
+        pytest.skip("work-items in lockstep gain more by choices")
+    make, sizes = CASES[case]
+    model, inputs = make(sizes)
+    built = []
+    compile_ = ProgramBuilder._compile
+
+    def noted(self, name, *rest):
+        built.append(name)
+        return compile_(self, name, *rest)
+
+    monkeypatch.setattr(ProgramBuilder, "_compile", noted)
+    executable = core.load_network(core.read_network(model), "GPU")
+    request = executable.create_infer_request()
+    for number, x in enumerate(inputs):
+        built.clear()
+        for _ in range(3):
+            got = request.infer({"x": x})
+        executable._specialiser.wait(time.monotonic() + 60)
+        assert number < 2 or built == []
+        for ours, theirs in zip(got.values(), models.answer(model, {"x": x}), strict=True):
+            scale = np.abs(theirs).max(initial=0)
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4 * scale)
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_what_many_inferences_want_is_built_behind(core, opencl, monkeypatch, others):
+    if opencl.capabilities.local_memory_is_dedicated:
+        pytest.skip("work-items in lockstep gain more by choices")
+    monkeypatch.setattr("polydevice_gpu.executable.RUNS", 6)
+    monkeypatch.setattr(plan_trial, "_times", lambda *_: (1e-3, 2e-3))
+    model, inputs = attention([40, 9, 10][: 2 + others])
+    executable = core.load_network(core.read_network(model), "GPU")
+    request = executable.create_infer_request()
+    request.infer({"x": inputs[0]})
+    for number in range(6):
+        x = inputs[1 + number % (1 + others)]
+        (got,) = request.infer({"x": x}).values()
+        (theirs,) = models.answer(model, {"x": x})
+        np.testing.assert_allclose(got, theirs, rtol=1e-4, atol=1e-4)
+        assert executable.latest_plan().others
+        executable._specialiser.wait(time.monotonic() + 60)
+    for x in inputs[1:]:
+        for _ in range(2):
+            request.infer({"x": x})
+            executable._specialiser.wait(time.monotonic() + 60)
+        (got,) = request.infer({"x": x}).values()
+        np.testing.assert_allclose(got, models.answer(model, {"x": x})[0], rtol=1e-4, atol=1e-4)
+        assert not executable.latest_plan().others
+    assert len(executable._prepared.templates._found) == 2
+
+
 @pytest.mark.parametrize("case", ["positions", "recurrent", "pyramid"])
 def test_later_shapes_are_filled_in(case, core, opencl):
     if opencl.capabilities.local_memory_is_dedicated:
