@@ -14,12 +14,14 @@ from polydevice.ops.window import cached_window
 from polydevice.shape import (
     Shape,
     all_happen_to_be_equal,
+    all_stay_equal,
     are_same,
     broadcast,
     broadcast_dim,
     happen_to_be_equal,
     is_one,
     places_in_order,
+    stay_equal,
 )
 from polydevice.symbolic_size import (
     UntraceableError,
@@ -125,6 +127,31 @@ def test_numbers_that_happen_to_be_equal_are_noted_and_others_are_not():
     assert formulas([4, 2]) == ([4], [])
     assert formulas([1, -1]) == ([1], [])  # one that is 1 is broadcast to another that is
     assert formulas([4, 4]) is None
+
+
+def test_numbers_that_are_equal_by_chance_count_as_others():
+    with tracing() as trace:
+        batch, size, other = trace.input(1), trace.input(5), trace.input(3)
+        assert not stay_equal(size * batch, size)
+        assert not stay_equal(size - other, 2)
+        assert not all_stay_equal([size, other], [size, 3])
+        assert not are_same([size, other + 2], [size, size])
+        assert stay_equal(size * 4 // 2, size + size)
+        assert all_stay_equal([size, other + 1], [size, other * 2 - other + 1])
+        formulas = trace.formulas([size])
+    assert formulas([1, 5, 3]) == formulas([2, 5, 4]) == ([5], [])
+    with tracing() as trace:
+        size = trace.input(5)
+        assert size == 5  # of which alone the rest is said
+        assert stay_equal(size, 5)
+
+
+def test_what_cannot_be_computed_elsewhere_is_equal_where_it_is():
+    with tracing() as trace:
+        size, same = trace.input(7), trace.input(7)
+        assert stay_equal(size, same)
+        assert (60 // (19 - size), 60 // (19 - same)) == (5, 5)  # 60 // 0 there
+        assert stay_equal(120 // (19 - size), 10)
 
 
 def test_nothing_is_noted_of_a_number_that_is_unlike_others():
