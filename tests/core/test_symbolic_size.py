@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 import random
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from polydevice.errors import InternalError
+from polydevice.ops.slice import resolved, sliced_size
 from polydevice.ops.window import cached_window
 from polydevice.shape import (
     Shape,
@@ -152,6 +154,33 @@ def test_what_cannot_be_computed_elsewhere_is_equal_where_it_is():
         assert stay_equal(size, same)
         assert (60 // (19 - size), 60 // (19 - same)) == (5, 5)  # 60 // 0 there
         assert stay_equal(120 // (19 - size), 10)
+
+
+LIMITS = [None, -100, -8, -7, -3, -1, 0, 1, 5, 7, 8, 100]
+
+
+@pytest.mark.parametrize("step", [-1, -2, -5, 1, 3])
+@pytest.mark.parametrize("size", [1, 7, 8])
+def test_slices_of_sizes_either_way(size, step):
+    """What Python takes, for these sizes and for others that the formulas serve."""
+    others = 0
+    for start, stop in itertools.product(LIMITS, LIMITS):
+        taken = slice(start, stop, step)
+        with tracing() as trace:
+            axis = trace.input(size)
+            found, count = resolved(taken, axis), sliced_size(axis, taken)
+            formulas = trace.formulas([count, found.start, found.stop])
+        for other in range(1, 12):
+            filled = formulas([other])
+            assert filled or other != size
+            if filled:
+                (number, first, last), _ = filled
+                start_ = 0 if step < 0 and start is not None and start < -other else start
+                wanted = list(range(other))[slice(start_, stop, step)]
+                assert list(range(other))[slice(first, last, found.step)] == wanted
+                assert number == len(wanted)
+                others += other != size
+    assert others > 200
 
 
 def test_nothing_is_noted_of_a_number_that_is_unlike_others():

@@ -170,7 +170,29 @@ def read_both_ways(sizes):
     return model, [{"x": image(k, *size, 6)} for k, size in enumerate(sizes)]
 
 
+def turned(sizes):
+    """Rows from the last to the first, every second one of them, and a root of their number."""
+    weights = {
+        "last": np.array([-1], INT), "end": np.array([-(1 << 31)], INT), "axis": np.array([1], INT),
+        "back": np.array([-1], INT), "two": np.array([-2], INT), "w": image(1, 6, 6),
+    }  # fmt: skip
+    nodes = [
+        ("MatMul", ["x", "w"], ["made"], {}),
+        ("Slice", ["made", "last", "end", "axis", "back"], ["turned"], {}),
+        ("Slice", ["made", "last", "end", "axis", "two"], ["half"], {}),
+        ("Shape", ["x"], ["sizes"], {}),
+        ("Gather", ["sizes", "axis"], ["length"], {"axis": 0}),
+        ("Cast", ["length"], ["as float"], {"to": TensorProto.FLOAT}),
+        ("Sqrt", ["as float"], ["root"], {}),
+        ("Div", ["turned", "root"], ["y"], {}),
+        ("Tanh", ["half"], ["z"], {}),
+    ]
+    model = models.build(nodes, {"x": ["n", "length", 6]}, ["y", "z"], weights)
+    return model, [{"x": image(k, *size, 6)} for k, size in enumerate(sizes)]
+
+
 CASES = {
+    "turned": (turned, [(2, 9), (1, 4), (3, 17), (2, 6), (1, 33)]),
     "means": (means, [(2, 9), (3, 17), (1, 6), (4, 1), (2, 33)]),
     "padded": (padded, [(1, 8), (2, 9), (3, 4), (1, 17), (4, 1)]),
     "padded, squares first": (padded, [(6, 6), (2, 12), (3, 7), (1, 8)]),
