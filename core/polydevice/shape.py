@@ -18,7 +18,7 @@ from typing_extensions import Self
 
 from polydevice.dataclass import dataclass
 from polydevice.errors import InternalError, ShapeError
-from polydevice.symbolic_size import SymbolicSize, is_symbolic, number_of
+from polydevice.symbolic_size import SymbolicSize, is_by_chance, is_symbolic, number_of
 from polydevice.symbolic_trace import current_trace
 
 
@@ -221,14 +221,17 @@ def is_one(size: object) -> bool:
 
 
 def are_same(sizes: Sequence[DimLike], others: Sequence[DimLike]) -> bool:
-    """Whether sizes are equal and stay equal.
+    """Whether sizes are equal and stay equal, which is noted only where they are.
 
     For where what is made for sizes that differ is right for equal ones, too.
     """
-    return len(sizes) == len(others) and all(
-        a is b or (is_symbolic(a) == is_symbolic(b) and a == b)
-        for a, b in zip(sizes, others, strict=True)
-    )
+    return len(sizes) == len(others) and all(map(_stay_same, sizes, others))
+
+
+def _stay_same(a: DimLike, b: DimLike) -> bool:
+    if a is b or not is_symbolic(a):
+        return a is b or (not is_symbolic(b) and a == b)
+    return is_symbolic(b) and stay_equal(a, b)
 
 
 def happen_to_be_equal(a: object, b: object) -> bool:
@@ -244,6 +247,19 @@ def all_happen_to_be_equal(numbers: Sequence[int], others: Sequence[int]) -> boo
     return [*map(number_of, numbers)] == [*map(number_of, others)] and all(
         a == b for a, b in zip(numbers, others, strict=True)
     )
+
+
+def stay_equal(a: object, b: object) -> bool:
+    """Whether two numbers are equal, and not by chance, which is noted only where they are.
+
+    For where what is made for numbers that differ is as good for equal ones, nearly.
+    """
+    return not is_by_chance(a, b) and happen_to_be_equal(a, b)
+
+
+def all_stay_equal(numbers: Sequence[int], others: Sequence[int]) -> bool:
+    """Whether as many numbers are equal, each to its own, and none by chance; see `stay_equal`."""
+    return not any(map(is_by_chance, numbers, others)) and all_happen_to_be_equal(numbers, others)
 
 
 def places_in_order(numbers: Sequence[int]) -> list[int]:

@@ -45,6 +45,30 @@ def number_of(size: Number) -> Number:
     return size.value if type(size) is SymbolicSize else size
 
 
+def elsewhere(function: Callable[..., T], *items: Number) -> T | None:
+    """Return what a function makes of numbers as they would be for other sizes, if that is known.
+
+    Sizes that are equal are equal there, too; one of 1 is larger.
+    """
+    others = [item.other if type(item) is SymbolicSize else item for item in items]
+    if None in others:
+        return None
+    try:
+        return function(*others)
+    except (ArithmeticError, ValueError, TypeError):
+        return None
+
+
+def is_by_chance(a: Number, b: Number) -> bool:
+    """Whether numbers that are equal are not for other sizes of the same class.
+
+    Not where something was made for one number alone already: others are of no account then.
+    """
+    sizes = [size for size in (a, b) if type(size) is SymbolicSize]
+    is_open = all(size.trace.is_open for size in sizes)
+    return bool(sizes) and is_open and elsewhere(operator.ne, a, b) is True
+
+
 def named(item: object, tuples: dict[str, str], others: dict[str, object]) -> str:
     """Something as it stands in a formula.
 
@@ -129,8 +153,8 @@ def _one_of(choose: Callable[..., Number], sizes: Sequence[Number]) -> Number:
     if symbolic is None or len(sizes) == 1:
         return choose(sizes)
     name, names = choose.__name__, [named(size, {}, {}) for size in sizes]
-    value = choose(map(number_of, sizes))
-    return symbolic.trace.computed((name, *names), f"{name}({', '.join(names)})", value)
+    value, other = choose(map(number_of, sizes)), elsewhere(lambda *all_: choose(all_), *sizes)
+    return symbolic.trace.computed((name, *names), f"{name}({', '.join(names)})", value, other)
 
 
 def _refuse_another(*traces: Trace) -> None:
@@ -165,7 +189,9 @@ def _infix(symbol: str, *, reverse: bool = False) -> Callable[..., Any]:
         value = function(number, self.value) if reverse else function(self.value, number)
         if not trace.is_live:
             return value
-        short = _shortened(self, symbol, other if kind is SymbolicSize else number, value, reverse)
+        given = other if kind is SymbolicSize else number
+        there = elsewhere(function, given, self) if reverse else elsewhere(function, self, given)
+        short = _shortened(self, symbol, given, value, reverse, there)
         if short is not None:
             return short
         if kind is not SymbolicSize:
@@ -173,15 +199,19 @@ def _infix(symbol: str, *, reverse: bool = False) -> Callable[..., Any]:
         a, b = (text, self.name) if reverse else (self.name, text)
         if is_comparison:
             trace.guard(f"{a} {symbol} {b}", value)
+            if symbol == "==" and value and not there:
+                trace.is_open = False
             return value
         # Computed for sizes, too, for which a choice by it is another one.
         text = f"left_shift({a}, {b})" if symbol == "<<" else f"{a} {symbol} {b}"
-        return trace.computed((symbol, a, b), text, value)
+        return trace.computed((symbol, a, b), text, value, there)
 
     return method
 
 
-def _shortened(size: SymbolicSize, symbol: str, other: Number, value: Any, reverse: bool) -> Any:
+def _shortened(
+    size: SymbolicSize, symbol: str, other: Number, value: Any, reverse: bool, there: Any
+) -> Any:
     """What becomes of a size that is a sum with a number, or stays itself; None of others.
 
     A convolution with borders computes (n + 1 + 1 - 3) // 1 + 1: so its sizes stay the same ones.
@@ -194,6 +224,8 @@ def _shortened(size: SymbolicSize, symbol: str, other: Number, value: Any, rever
         return None
     if isinstance(value, bool):
         size.trace.guard(f"{base.name} {symbol} ({other - size.offset})", value)
+        if symbol == "==" and value and not there:
+            size.trace.is_open = False
         return value
     if other == 1 and (symbol == "*" or (symbol == "//" and not reverse)):
         return size
@@ -202,7 +234,7 @@ def _shortened(size: SymbolicSize, symbol: str, other: Number, value: Any, rever
         if not offset:
             return base
         key = ("+", base.name, offset)
-        made = size.trace.computed(key, f"{base.name} + ({offset})", value)
+        made = size.trace.computed(key, f"{base.name} + ({offset})", value, there)
         made.base, made.offset = base, offset
         return made
     return None
@@ -219,7 +251,8 @@ def _called(name: str) -> Callable[[SymbolicSize], Any]:
         value = function(self.value)
         if not self.trace.is_live:
             return value
-        return self.trace.computed((name, self.name), f"{name}({self.name})", value)
+        there = elsewhere(function, self)
+        return self.trace.computed((name, self.name), f"{name}({self.name})", value, there)
 
     return method
 
@@ -236,18 +269,20 @@ class SymbolicSize:
 
     Attributes:
         base, offset: of which other size and which number it is the sum; None and 0 for others.
+        other: what the number would be for other sizes; None where nobody knows.
         unlike: numbers that it differs from, which is no guard; see the function.
 
     It says that it is an ``int`` (or ``float``, as quotients are), and is none: what asks for the
     number behind it goes through the methods below.
     """
 
-    __slots__ = ("base", "name", "offset", "trace", "unlike", "value")
+    __slots__ = ("base", "name", "offset", "other", "trace", "unlike", "value")
 
-    def __init__(self, trace: Trace, name: str, value: Number) -> None:
+    def __init__(self, trace: Trace, name: str, value: Number, other: Number = None) -> None:
         self.trace = trace
         self.name = name
         self.value = value
+        self.other = other
         self.base: SymbolicSize | None = None
         self.offset = 0
         self.unlike: tuple[int, ...] = ()
@@ -339,7 +374,7 @@ def unlike(number: int, *others: int) -> int:
     if not is_symbolic(number) or number_of(number) in others:
         return number
     size: Any = number
-    made = SymbolicSize(size.trace, size.name, size.value)
+    made = SymbolicSize(size.trace, size.name, size.value, size.other)
     made.base, made.offset, made.unlike = size.base, size.offset, others
     return made  # type: ignore[return-value]
 

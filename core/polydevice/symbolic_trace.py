@@ -20,6 +20,7 @@ from polydevice.symbolic_size import (
     Number,
     SymbolicSize,
     UntraceableError,
+    elsewhere,
     is_symbolic,
     mentions_sizes,
     named,
@@ -55,6 +56,7 @@ class Trace:
     Attributes:
         is_live: whether it still takes notes; afterwards the sizes are plain numbers.
         is_attempt: whether an `attempt` is made.
+        is_open: whether nothing was made for one number alone yet.
         steps: lines of a function of the sizes, in their order.
         asked: number of a choice → how to find out whether it stays the same.
     """
@@ -65,7 +67,7 @@ class Trace:
         Args:
             pause: called at every note, so that other threads get on while much is noted.
         """
-        self.is_live = True
+        self.is_live = self.is_open = True
         self.steps: list[str] = []
         self.asked: dict[int, Asked] = {}
         self._pause = pause
@@ -73,6 +75,7 @@ class Trace:
         self._guards: set[str] = set()
         self._named: dict[str, SymbolicSize] = {}
         self._inputs: list[SymbolicSize] = []
+        self._others: dict[int, int] = {}
         self._made = 0
         self._choices: dict[str, int] = {}
         self._functions: dict[str, tuple[Callable[..., object], object]] = {}
@@ -80,9 +83,12 @@ class Trace:
 
     def input(self, value: int) -> SymbolicSize:
         """Return a size from which others are computed."""
-        made = self._named[f"s{len(self._inputs)}"] = SymbolicSize(
-            self, f"s{len(self._inputs)}", value
-        )
+        name = f"s{len(self._inputs)}"
+        other = self._others.get(value, 2 * value + 5)
+        while value not in self._others and other in self._others.values():
+            other += 1
+        self._others[value] = other
+        made = self._named[name] = SymbolicSize(self, name, value, other)
         self._inputs.append(made)
         return made
 
@@ -103,12 +109,21 @@ class Trace:
         """Return the sizes that a text names."""
         return [self._named[name] for name in names_in(text)]
 
-    def computed(self, key: tuple[object, ...], text: str, value: Number) -> Number:
-        """Return what a formula gives; one that was noted before is computed once."""
+    def computed(
+        self, key: tuple[object, ...], text: str, value: Number, other: Number = None
+    ) -> Number:
+        """Return what a formula gives; one that was noted before is computed once.
+
+        Args:
+            key: of the formula.
+            text: what it is.
+            value: for these sizes.
+            other: what it would be for others, if that is known.
+        """
         known = self._known.get(key)
         if known is None:
             self._made += 1
-            known = self._known[key] = SymbolicSize(self, f"t{self._made}", value)
+            known = self._known[key] = SymbolicSize(self, f"t{self._made}", value, other)
             self._named[known.name] = known
             self.steps.append(f"{known.name} = {text}")
             if self._pause is not None:
@@ -168,6 +183,7 @@ class Trace:
         """
         if self.is_attempt:
             raise UntraceableError(f"something is for {size.value} alone")
+        self.is_open = False
         self.guard(f"{size.name} == {size.value!r}", True)
 
     def called(self, name: str, *arguments: Number) -> Number:
@@ -176,7 +192,8 @@ class Trace:
         if not any(map(is_symbolic, arguments)):
             return value
         texts = [named(each, {}, {}) for each in arguments]
-        return self.computed((name, *texts), f"{name}({', '.join(texts)})", value)
+        other = elsewhere(CALLED[name], *arguments)
+        return self.computed((name, *texts), f"{name}({', '.join(texts)})", value, other)
 
     def ask(self, number: int, asked: Asked) -> None:
         """Note how to find out what becomes of a choice."""

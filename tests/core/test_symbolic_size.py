@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 import random
@@ -10,16 +11,19 @@ import numpy as np
 import pytest
 
 from polydevice.errors import InternalError
+from polydevice.ops.slice import resolved, sliced_size
 from polydevice.ops.window import cached_window
 from polydevice.shape import (
     Shape,
     all_happen_to_be_equal,
+    all_stay_equal,
     are_same,
     broadcast,
     broadcast_dim,
     happen_to_be_equal,
     is_one,
     places_in_order,
+    stay_equal,
 )
 from polydevice.symbolic_size import (
     UntraceableError,
@@ -125,6 +129,58 @@ def test_numbers_that_happen_to_be_equal_are_noted_and_others_are_not():
     assert formulas([4, 2]) == ([4], [])
     assert formulas([1, -1]) == ([1], [])  # one that is 1 is broadcast to another that is
     assert formulas([4, 4]) is None
+
+
+def test_numbers_that_are_equal_by_chance_count_as_others():
+    with tracing() as trace:
+        batch, size, other = trace.input(1), trace.input(5), trace.input(3)
+        assert not stay_equal(size * batch, size)
+        assert not stay_equal(size - other, 2)
+        assert not all_stay_equal([size, other], [size, 3])
+        assert not are_same([size, other + 2], [size, size])
+        assert stay_equal(size * 4 // 2, size + size)
+        assert all_stay_equal([size, other + 1], [size, other * 2 - other + 1])
+        formulas = trace.formulas([size])
+    assert formulas([1, 5, 3]) == formulas([2, 5, 4]) == ([5], [])
+    with tracing() as trace:
+        size = trace.input(5)
+        assert size == 5  # of which alone the rest is said
+        assert stay_equal(size, 5)
+
+
+def test_what_cannot_be_computed_elsewhere_is_equal_where_it_is():
+    with tracing() as trace:
+        size, same = trace.input(7), trace.input(7)
+        assert stay_equal(size, same)
+        assert (60 // (19 - size), 60 // (19 - same)) == (5, 5)  # 60 // 0 there
+        assert stay_equal(120 // (19 - size), 10)
+
+
+LIMITS = [None, -100, -8, -7, -3, -1, 0, 1, 5, 7, 8, 100]
+
+
+@pytest.mark.parametrize("step", [-1, -2, -5, 1, 3])
+@pytest.mark.parametrize("size", [1, 7, 8])
+def test_slices_of_sizes_either_way(size, step):
+    """What Python takes, for these sizes and for others that the formulas serve."""
+    others = 0
+    for start, stop in itertools.product(LIMITS, LIMITS):
+        taken = slice(start, stop, step)
+        with tracing() as trace:
+            axis = trace.input(size)
+            found, count = resolved(taken, axis), sliced_size(axis, taken)
+            formulas = trace.formulas([count, found.start, found.stop])
+        for other in range(1, 12):
+            filled = formulas([other])
+            assert filled or other != size
+            if filled:
+                (number, first, last), _ = filled
+                start_ = 0 if step < 0 and start is not None and start < -other else start
+                wanted = list(range(other))[slice(start_, stop, step)]
+                assert list(range(other))[slice(first, last, found.step)] == wanted
+                assert number == len(wanted)
+                others += other != size
+    assert others > 200
 
 
 def test_nothing_is_noted_of_a_number_that_is_unlike_others():

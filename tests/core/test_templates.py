@@ -177,6 +177,39 @@ def test_where_no_size_varies_plans_are_made(declared, given):
     assert not traced
 
 
+def test_sizes_of_0_have_templates_of_their_own_where_they_may():
+    made = []
+
+    class Formulas:
+        def __init__(self, shapes, trace) -> None:
+            ((rows, columns),) = shapes
+            made.append((rows, columns))
+            self._formulas = trace.formulas([rows * 2, columns + 1])
+
+        def fit(self, sizes):
+            found = self._formulas(sizes)
+            return None if found is None else Fit(lambda: ("filled", *found[0]))
+
+    templates = Templates([Shape([Dim(), Dim(max=9)])], may_be_empty=True)
+
+    def planned(*shape):
+        return templates.plan((shape,), lambda _: "made", Formulas)
+
+    assert planned(4, 2) == ("filled", 8, 3)
+    assert planned(0, 5) == ("filled", 0, 6)
+    assert planned(0, 7) == ("filled", 0, 8)
+    assert planned(3, 0) == ("filled", 6, 1)
+    assert planned(0, 0) == ("filled", 0, 1)
+    assert planned(5, 6) == ("filled", 10, 7)
+    assert planned(0, 10) == "made"  # which it cannot have
+    assert [tuple(map(number_of, each)) for each in made] == [(4, 2), (0, 5), (3, 0), (0, 0)]
+    learned = templates.learn(((0, 3),), Formulas)
+    templates.drop(learned)
+    assert planned(0, 4) == ("filled", 0, 5)  # by the first one
+    templates.clear()
+    assert planned(0, 4) == "made"
+
+
 def test_sizes_of_0_are_planned_by_numbers():
     trace, traced = tracing_by(1)
     templates = Templates(OPEN)

@@ -22,7 +22,6 @@ NOT_ON_GPU = frozenset({
     "ExperimentalDetectronROIFeatureExtractor",
     "FakeConvert",
     # The GPU runs some cases of these:
-    "DequantizeLinear",
     "EmbeddingBagPacked",
     "EmbeddingBagPackedSum",
     "Resize",

@@ -42,8 +42,7 @@ def _resolved_formula(index: slice, size: int) -> slice:
     """Return the same of sizes that are symbolic, which `range` would make numbers of."""
     step = index.step
     if step < 0:
-        first, last = (x if x is None else int(x) for x in (index.start, index.stop))
-        return resolved(slice(first, last, step), int(size))
+        return _resolved_backwards(index, size)
     start, stop = (
         default if limit is None else max(limit + size if limit < 0 else min(limit, size), 0)
         for limit, default in ((index.start, 0), (index.stop, size))
@@ -53,6 +52,20 @@ def _resolved_formula(index: slice, size: int) -> slice:
     if stop - start <= step:
         return slice(start, start + 1, 1) if start < stop else slice(0, 0, 1)
     return slice(start, stop, step)
+
+
+def _resolved_backwards(index: slice, size: int) -> slice:
+    last, step = size - 1, index.step
+    start, stop = (
+        default if limit is None else limit + size if limit < 0 else min(limit, last)
+        for limit, default in ((index.start, last), (index.stop, -1))
+    )
+    stop = max(stop, -1)
+    if start <= stop:
+        return slice(0, 0, 1)
+    if start - stop <= -step:
+        return slice(start, start + 1, 1)
+    return slice(start, None if stop < 0 else stop, step)
 
 
 def sliced_size(size: DimLike, index: slice) -> DimLike:
@@ -68,6 +81,8 @@ def sliced_size(size: DimLike, index: slice) -> DimLike:
         taken = resolved(index, size)
         if taken.step > 0:
             return whole(-((taken.start - taken.stop) // taken.step))
+        before = -1 if taken.stop is None else taken.stop
+        return whole(-((before - taken.start) // -taken.step))
     if isinstance(size, int):
         return len(range(*resolved(index, size).indices(size)))
     if step < 0 and start is not None and low < -start:

@@ -106,7 +106,7 @@ def _evaluated(node: Node, arrays: list, evaluate: Evaluate) -> list[Node] | Non
         if any(is_symbolic(size) for port in node.outputs for size in port.shape or ()):
             return None  # its elements serve one size only
         if not (node.op.shape_arithmetic or isinstance(node.op, Comparison)):
-            arrays = [np.asarray(a, p.desc.dtype) for a, p in zip(arrays, node.inputs, strict=True)]
+            return None  # likewise
     results = compute_ahead(lambda: evaluate(node.op, arrays))
     if results is None:
         return None

@@ -147,6 +147,10 @@ class PlanCache(Generic[P]):
         with self._lock:
             return next(reversed(self._found.values()), None)
 
+    def __len__(self) -> int:
+        """Return how many are kept."""
+        return len(self._found)
+
     @property
     def used_bytes(self) -> int:
         """What all of them take."""

@@ -65,10 +65,12 @@ Making = Callable[[Shapes, Trace], "Template[P] | None"]
 """Plans with formulas, for shapes of which some sizes are symbolic; None where that has to wait."""
 
 
-def varying_sizes(declared: Sequence[Shape], shapes: Shapes) -> list[int] | None:
+def varying_sizes(
+    declared: Sequence[Shape], shapes: Shapes, *, may_be_empty: bool = False
+) -> list[int] | None:
     """Return the sizes that shapes leave open, of shapes given for them; None where they differ.
 
-    None where one is 0, too: empty inputs are planned with numbers, of which most steps fall away.
+    None where one is 0, too, unless it may be: of what is empty most steps fall away.
     """
     found = []
     for own, given in zip(declared, shapes, strict=False):
@@ -78,7 +80,11 @@ def varying_sizes(declared: Sequence[Shape], shapes: Shapes) -> list[int] | None
             if isinstance(dim, int):  # nearly every one, or any; asked for every new shape
                 if dim != size:
                     return None
-            elif not size or size < dim.min or (dim.max is not None and size > dim.max):
+            elif (
+                not (size or may_be_empty)
+                or size < dim.min
+                or (dim.max is not None and size > dim.max)
+            ):
                 return None
             else:
                 found.append(size)
@@ -99,6 +105,7 @@ class Templates(Generic[P]):
         patience: int = 0,
         at_once: int = MOST,
         is_one_alike: bool = False,
+        may_be_empty: bool = False,
     ) -> None:
         """Begin with none.
 
@@ -111,15 +118,20 @@ class Templates(Generic[P]):
                 `learn`.
             is_one_alike: whether what is planned for other sizes is right where they are 1, too:
                 templates that `plan` makes have 2 in the place of 1 first.
+            may_be_empty: whether there are templates for sizes of 0 as well, each for where the
+                same ones are; or else these are planned with numbers.
         """
         self._shapes = [shape for shape in shapes if shape is not None]
         self._patience = patience
         self._at_once = at_once
         self._is_one_alike = is_one_alike
+        self._may_be_empty = may_be_empty
         self._may_trace = len(self._shapes) == len(shapes) and not all(
             shape.is_static for shape in self._shapes
         )
         self._found: list[Template[P]] = []
+        self._empty: dict[Template[P], tuple[int, ...]] = {}
+        """Template → which of its sizes are 0."""
         self._lock = Lock()
         self.filled = self._missed = self._tried = self._failed = self._made = 0
 
@@ -154,10 +166,10 @@ class Templates(Generic[P]):
         likely = self._without_ones(shapes) if self._is_one_alike else shapes
         for witness in (likely, shapes)[likely == shapes :]:
             template = self._traced(witness, trace)
-            fit = None if template is None else template.fit(sizes)
+            fit = None if template is None else template.fit([size for size in sizes if size])
             plan = None if fit is None else fit.plan()
             if template is not None and plan is not None:
-                self._keep(template)
+                self._keep(template, witness)
                 self._made += 1
                 return plan
             self._is_one_alike = False  # sizes of 1 mean something
@@ -199,7 +211,9 @@ class Templates(Generic[P]):
         if not is_kept and self._is_one_alike:
             shapes = self._without_ones(shapes)
         template = self._traced(shapes, trace, pause)
-        return template if template is None or not is_kept or self._keep(template) else None
+        if template is None or not is_kept or self._keep(template, shapes):
+            return template
+        return None
 
     def may_learn(self, shapes: Shapes) -> bool:
         """Whether it is still worth while to make a template of these shapes' class of sizes."""
@@ -218,11 +232,13 @@ class Templates(Generic[P]):
         with self._lock:
             if template in self._found:
                 self._found.remove(template)
+                del self._empty[template]
 
     def clear(self) -> None:
         """Forget all templates, and make no more."""
         with self._lock:
             self._found.clear()
+            self._empty.clear()
             self._may_trace = False
 
     @property
@@ -230,12 +246,15 @@ class Templates(Generic[P]):
         return self._tried < MOST or self.filled > self._tried
 
     def _sizes(self, shapes: Shapes) -> list[int] | None:
-        return varying_sizes(self._shapes, shapes) if self._may_trace else None
+        if not self._may_trace:
+            return None
+        return varying_sizes(self._shapes, shapes, may_be_empty=self._may_be_empty)
 
     def _filled(self, sizes: Sequence[int]) -> P | None:
         """Return a plan from the template of which fewest choices may be others; None without."""
+        empty, sizes = _empty(sizes), [size for size in sizes if size]
         with self._lock:
-            known = list(self._found)
+            known = [each for each in self._found if self._empty[each] == empty]
         doubtful = []
         for template in known:
             fit = template.fit(sizes)
@@ -259,13 +278,17 @@ class Templates(Generic[P]):
                 self._found.remove(template)
                 self._found.insert(0, template)
 
-    def _keep(self, template: Template[P]) -> bool:
+    def _keep(self, template: Template[P], shapes: Shapes) -> bool:
         """Keep a new template, unless the network was closed meanwhile."""
         with self._lock:
-            if self._may_trace:
+            sizes = self._sizes(shapes)
+            if sizes is not None:
                 self._found.insert(0, template)
+                self._empty[template] = _empty(sizes)
+                for old in self._found[MOST:]:
+                    del self._empty[old]
                 del self._found[MOST:]
-            return self._may_trace
+            return sizes is not None
 
     def _traced(
         self, shapes: Shapes, make: Making[P], pause: Callable[[], None] | None = None
@@ -276,7 +299,7 @@ class Templates(Generic[P]):
             with tracing(pause) as trace:
                 symbolic: Any = tuple(
                     tuple(
-                        size if isinstance(declared, int) else trace.input(size)
+                        size if isinstance(declared, int) or not size else trace.input(size)
                         for declared, size in zip(own, given or (), strict=True)
                     )
                     for own, given in zip(self._shapes, shapes, strict=True)
@@ -312,3 +335,8 @@ class Templates(Generic[P]):
             )
         self._failed += 1
         self._may_trace = self._may_trace and self._failed < FAILURES
+
+
+def _empty(sizes: Sequence[int]) -> tuple[int, ...]:
+    """Return which sizes are 0."""
+    return tuple(place for place, size in enumerate(sizes) if not size) if 0 in sizes else ()

@@ -29,7 +29,7 @@ from polydevice_gpu.blobs.context import GpuContext
 from polydevice_gpu.cl.queues.turn_lock import TurnLock
 from polydevice_gpu.compiler.compiler import Compiler
 from polydevice_gpu.compiler.new_shapes.pauses import Pauses
-from polydevice_gpu.compiler.new_shapes.specialiser import Specialiser
+from polydevice_gpu.compiler.new_shapes.specialiser import RUNS, TWICE, Specialiser
 from polydevice_gpu.compiler.new_shapes.template import PlanTemplate
 from polydevice_gpu.compiler.preparation import Prepared
 from polydevice_gpu.compiler.query import likely_shapes
@@ -110,7 +110,7 @@ class GpuExecutable(ExecutableNetwork):
         self.inferring: set[object] = set()
         """Runners with an inference under way that is none of the last ones again."""
         self._latest: Plan | None = None
-        self._specialiser = Specialiser(compiler.builder, self._remake, self._join)
+        self._specialiser = Specialiser(compiler.builder, self._remake, self._join, self._patience)
         self._ahead: frozenset[cl.Program] = frozenset()
         """Programs for likely sizes, of a network that leaves its own open."""
         if not prepared.varies:
@@ -171,6 +171,13 @@ class GpuExecutable(ExecutableNetwork):
             self._specialiser.note(shapes, plan)
         return plan
 
+    def _patience(self) -> int:
+        """Return how many inferences have to want a choice that their plan has made otherwise.
+
+        On processors many, unless there is one set of shapes: choices cost more than they gain.
+        """
+        return TWICE if self._compiler.builds_ahead or len(self.plans) < 2 else RUNS
+
     def _remake(self, shapes: Shapes, plan: Plan) -> None:
         """Put a plan with the programs and choices that it wanted in its place, if it is faster.
 
@@ -178,14 +185,18 @@ class GpuExecutable(ExecutableNetwork):
         """
         self.check_going_on()
         learned, alone = None, plan.has_loops_of_sizes
-        if (plan.others or plan.may_serve) and not alone:
+        made = None if plan.may_serve else self._compile(shapes, alone=alone)
+        if made is None or (made.others and not alone):
             with np.errstate(all="ignore"):
                 work = self._prepared, shapes, self._weights, self.memory
                 learned = self._compiler.learn(*work, self._pauses())
-        if plan.may_serve and not plan.wanted:
-            plan.may_serve = False
+            if plan.may_serve and not plan.wanted:
+                plan.may_serve = False
+                return
+            made = self._compile(shapes, alone=alone)
+        elif made.template is not None and made.template is plan.template:
+            plan.keep_choices()  # which were timed for other sizes meanwhile
             return
-        made = self._compile(shapes, alone=alone)
         if not is_faster(made, plan):
             if isinstance(plan.template, PlanTemplate):
                 plan.template.accepted.add(plan.others)

@@ -147,10 +147,14 @@ def bodies_of(node: Node) -> list[Network]:
     return [value for value in vars(node.op).values() if isinstance(value, Network)]
 
 
-def is_left_to_host(node: Node) -> bool:
-    """Whether the host runs a loop of little data whose number of iterations follows from sizes.
+def is_left_to_host(node: Node, most: float) -> bool:
+    """Whether the host runs a loop whose number of iterations follows from sizes.
 
     So that a plan with symbolic sizes serves them all: written out, each number has its own.
+
+    Args:
+        node: a loop, or anything else.
+        most: elements that it may read.
     """
     op = node.op
     if current_trace() is None or not isinstance(op, (TensorIterator, Loop)):
@@ -162,7 +166,7 @@ def is_left_to_host(node: Node) -> bool:
     ports = [*node.inputs, *_constants_in(node)]
     if not all(port.desc.is_static for port in ports):
         return False
-    return sum(math.prod(shape_of(port)) for port in ports) < LEAST_ELEMENTS
+    return most == math.inf or sum(math.prod(shape_of(port)) for port in ports) < most
 
 
 def _constants_in(node: Node) -> list[Port]:

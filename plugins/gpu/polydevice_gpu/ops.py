@@ -8,7 +8,6 @@ runs on the node's result before that is stored.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from enum import Enum
 
 from polydevice.dataclass import dataclass
 from polydevice.dtype import ElementType
@@ -188,45 +187,6 @@ class Resample(Op):
             table = inputs[1 + 2 * place].shape
             assert table is not None
             sizes[axis] = table[0]
-        return [x.with_shape(sizes)]
-
-
-class Places(Enum):
-    """Where a result of linear interpolation lies: by centres, corners, or both ends together."""
-
-    CENTRES = 0
-    CENTRES_OR_FIRST = 1  # an only result is the first element
-    CORNERS = 2
-    ENDS = 3
-
-
-@dataclass(frozen=True)
-class LinearResize(Op):
-    """Linear interpolation along some axes, whose places are computed instead of read from tables.
-
-    Inputs:  x      any shape, numeric
-             sizes  i64, one for each axis
-    Outputs: y      these sizes at `axes`, type of x
-    Source:  made from Interpolate where sizes are formulas
-    """
-
-    type = "LinearResize"
-    domain = "polydevice_gpu"
-
-    axes: tuple[int, ...]
-    places: Places
-    scales: tuple[float, ...] = ()
-    """By which places are computed; where there are none, by sizes."""
-    half_away: bool = False
-
-    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
-        """Return x's shape with these sizes."""
-        x, wanted = inputs
-        assert x.shape is not None
-        assert wanted.constant is not None
-        sizes = list(x.shape)
-        for axis, size in zip(self.axes, wanted.constant.tolist(), strict=True):
-            sizes[axis] = size
         return [x.with_shape(sizes)]
 
 

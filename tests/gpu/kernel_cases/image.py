@@ -11,7 +11,8 @@ from polydevice.dtype import Array
 from polydevice.ops import color, interpolate
 from polydevice.ops.op import Op
 from polydevice.testing.op_case import OpCase, Oracle
-from polydevice_gpu.ops import LinearResize, Places, Resample
+from polydevice_gpu.ops import Resample
+from polydevice_gpu.resize_ops import PlacedResize, Places
 from tests.gpu.kernel_cases.data import Cases, Data, ints
 from tests.ops.openvino_oracle import openvino_case
 
@@ -33,7 +34,7 @@ def resamplings(data: Data) -> Iterator[OpCase]:
             )  # fmt: skip
 
 
-def linear_resizes(data: Data) -> Iterator[OpCase]:
+def placed_resizes(data: Data) -> Iterator[OpCase]:
     """What OpenVINO makes of the same interpolation; places by sizes, and by scales."""
     ways = interpolate.CoordinateMode
     tolerance = (2e-2, 2e-2) if data.dtype == "f2" else None
@@ -53,7 +54,7 @@ def linear_resizes(data: Data) -> Iterator[OpCase]:
                 whole, data(*shape), ints(*sizes), ints(1, 2), constants={1, 2}, tolerance=tolerance
             )
             x, wanted, _ = case.inputs
-            op, expected = LinearResize(axes=(1, 2), places=places), _first_and(case, ints(1, 2))
+            op, expected = PlacedResize(axes=(1, 2), places=places), _first_and(case, ints(1, 2))
             yield OpCase(op, (x, wanted), expected, tolerance, constants={1})
         if way is not ways.ALIGN_CORNERS:
             scales = (2.0, 0.5)
@@ -66,9 +67,49 @@ def linear_resizes(data: Data) -> Iterator[OpCase]:
             case = openvino_case(
                 whole, data(2, 3, 5, 6), given, ints(2, 3), constants={1, 2}, tolerance=tolerance
             )
-            op = LinearResize(axes=(2, 3), places=places, scales=scales)
+            op = PlacedResize(axes=(2, 3), places=places, scales=scales)
             expected = _first_and(case, ints(2, 3), given)
             yield OpCase(op, (case.inputs[0], ints(10, 3)), expected, tolerance, constants={1})
+
+
+def nearest_and_cubic(data: Data) -> Iterator[OpCase]:
+    """Likewise of places in f32 of the nearest element, and of cubic ones."""
+    ways, modes = interpolate.CoordinateMode, interpolate.InterpolateMode
+    tolerance = (2e-2, 2e-2) if data.dtype == "f2" else None
+    kinds = [(modes.NEAREST, rounding) for rounding in interpolate.NearestMode]
+    for way, places in {
+        ways.HALF_PIXEL: Places.CENTRES,
+        ways.PYTORCH_HALF_PIXEL: Places.CENTRES_OR_FIRST,
+        ways.ASYMMETRIC: Places.CORNERS,
+        ways.ALIGN_CORNERS: Places.ENDS,
+        ways.TF_HALF_PIXEL_FOR_NN: Places.BEHIND_CORNERS,
+    }.items():
+        for mode, rounding in (*kinds, (modes.CUBIC, interpolate.NearestMode.FLOOR)):
+            whole = interpolate.Interpolate(
+                mode=mode,
+                coordinate_transformation_mode=way,
+                nearest_mode=rounding,
+                shape_calculation_mode=interpolate.ShapeCalculation.SIZES,
+            )
+            sizes = ints(17, 4), ints(1, 9), ints(6, 19)
+            for wanted in sizes:
+                x = data(2, 3, 6, 7)
+                axes = ints(2, 3)
+                case = openvino_case(whole, x, wanted, axes, constants={1, 2}, tolerance=tolerance)
+                cubic = mode is modes.CUBIC
+                op = PlacedResize(
+                    *((2, 3), places),
+                    nearest=None if cubic else rounding,
+                    in_floats=True,
+                    cube=whole.cube_coeff if cubic else None,
+                )
+                expected = _first_and(case, ints(2, 3))
+                yield OpCase(op, (x, wanted), expected, tolerance, constants={1})
+
+
+def all_placed(data: Data) -> Iterator[OpCase]:
+    yield from placed_resizes(data)
+    yield from nearest_and_cubic(data)
 
 
 def _first_and(case: OpCase, axes: Array, target: Array | None = None) -> Oracle:
@@ -92,7 +133,7 @@ def colors(op: type[Op]) -> Cases:
 
 CASES: dict[type[Op], Cases] = {
     Resample: resamplings,
-    LinearResize: linear_resizes,
+    PlacedResize: all_placed,
     color.NV12toRGB: colors(color.NV12toRGB),
     color.NV12toBGR: colors(color.NV12toBGR),
     color.I420toRGB: colors(color.I420toRGB),

@@ -17,6 +17,7 @@ from polydevice.network import Network
 from polydevice.node import Evaluate, Node, constant
 from polydevice.ops.control_flow import BackEdge, BodyInput, If, Iteration
 from polydevice.passes.constant_folding import constant_folding
+from polydevice.symbolic_size import is_symbolic
 
 ELEMENTS = 16
 """Carried values up to this size are compared with what they were before: flags and counters."""
@@ -92,13 +93,20 @@ def _settle_branches(node: Node, op: If, evaluate: Evaluate) -> bool:
 
 
 def _constants(node: Node, ties: Sequence[BodyInput]) -> dict[int, Array]:
-    """Return parameter → value of what bodies are given, or begin with, of constants."""
+    """Return parameter → value of what bodies are given, or begin with, of constants.
+
+    Without what is computed of sizes as symbols: bodies would serve one number only.
+    """
     found: dict[int, Array] = {}
     for tie in ties:
         value = node.inputs[tie.input].node.constant
-        if value is not None and tie.slicing is None:
+        if value is not None and tie.slicing is None and not _has_symbols(value):
             found[tie.parameter] = value
     return found
+
+
+def _has_symbols(value: Array) -> bool:
+    return value.dtype == object and any(map(is_symbolic, value.reshape(-1).tolist()))
 
 
 def _passes_through(body: Network, edge: BackEdge) -> bool:

@@ -14,6 +14,7 @@ from polydevice.ops.activation import Clamp
 from polydevice.ops.arithmetic import Add, Divide, Maximum, Minimum, Multiply, Subtract
 from polydevice.ops.comparison import Equal
 from polydevice.ops.convert import Convert
+from polydevice.ops.gather import Gather
 from polydevice.ops.math import Round
 from polydevice.ops.quantize_linear import (
     DequantizeLinear,
@@ -37,14 +38,6 @@ _NARROW = (
 )
 
 
-def _fits(op: LinearQuantization, inputs: Sequence[Port]) -> bool:
-    """Whether parameters can be broadcast: blocks must be whole, or known now."""
-    x, *parameters = inputs
-    if not op.block_size or shape_of(x)[op.axis] % op.block_size == 0:
-        return True
-    return all(is_known(value) for value in parameters)
-
-
 def _in_blocks(build: Emitter, op: LinearQuantization, x: Port) -> Port:
     """Show x with an axis per block, where blocks are whole; x itself without blocks."""
     if not op.block_size or shape_of(x)[op.axis] % op.block_size:
@@ -59,17 +52,27 @@ def _parameter(build: Emitter, op: LinearQuantization, x: Port, parameter: Port)
     if is_known(parameter):
         parameter = build.value(array_of(parameter).astype(np.float32))
     if op.block_size:
-        axis = op.axis % rank_of(x)
-        if shape_of(x)[axis] % op.block_size == 0:
-            shape = [*shape_of(parameter)[: axis + 1], 1, *shape_of(parameter)[axis + 1 :]]
-            return build.convert(build.reshape(parameter, shape), _WIDE)
-        repeated = np.repeat(array_of(parameter), op.block_size, axis)
-        return build.value(repeated[(slice(None),) * axis + (slice(shape_of(x)[axis]),)])
+        return _of_blocks(build, op, x, parameter)
     if parameter.desc.rank == 0 or count_of(parameter) == 1:
         return build.convert(build.reshape(parameter, ()), _WIDE)
     shape = [1] * rank_of(x)
     shape[op.axis] = count_of(parameter)
     return build.convert(build.reshape(parameter, shape), _WIDE)
+
+
+def _of_blocks(build: Emitter, op: LinearQuantization, x: Port, parameter: Port) -> Port:
+    """Return one element for each block in f32; for each element where the last is not whole."""
+    axis = op.axis % rank_of(x)
+    size, block, wide = shape_of(x)[axis], op.block_size, build.convert(parameter, _WIDE)
+    if size % block == 0:
+        shape = shape_of(parameter)
+        return build.reshape(wide, [*shape[: axis + 1], 1, *shape[axis + 1 :]])
+    if size < block:
+        return wide
+    if is_known(parameter):
+        repeated = np.repeat(array_of(parameter), block, axis)
+        return build.value(repeated[(slice(None),) * axis + (slice(size),)])
+    return build.emit(Gather(), wide, np.arange(size) // block, np.int64(axis))
 
 
 def _whole(build: Emitter, op: LinearQuantization, y: Port, x: Port) -> Port:
@@ -80,8 +83,7 @@ def _whole(build: Emitter, op: LinearQuantization, y: Port, x: Port) -> Port:
 @decomposes(
     QuantizeLinear,
     where=lambda op, x: (
-        _fits(op, x)
-        and op.result_type(x[2].element_type if len(x) > 2 else None) in (*_NARROW, *_FLOATS)
+        op.result_type(x[2].element_type if len(x) > 2 else None) in (*_NARROW, *_FLOATS)
     ),
 )
 def _quantize(build: Emitter, op: QuantizeLinear, inputs: Sequence[Port]) -> list[Port]:
@@ -104,7 +106,7 @@ def _quantize(build: Emitter, op: QuantizeLinear, inputs: Sequence[Port]) -> lis
 
 @decomposes(
     DequantizeLinear,
-    where=lambda op, x: _fits(op, x) and x[0].element_type in (*_NARROW, *_FLOATS, ElementType.i32),
+    where=lambda op, x: x[0].element_type in (*_NARROW, *_FLOATS, ElementType.i32),
 )
 def _dequantize(build: Emitter, op: DequantizeLinear, inputs: Sequence[Port]) -> list[Port]:
     x = inputs[0]

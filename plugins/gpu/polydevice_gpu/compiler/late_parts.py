@@ -15,6 +15,7 @@ from polydevice.executable_network import ExecutableNetwork
 from polydevice.network import Network
 from polydevice.node import Node
 from polydevice.shape import Dim, Shape
+from polydevice.symbolic_trace import chosen
 from polydevice_gpu.graph import GpuGraph, GpuNode, Value
 from polydevice_gpu.host_layers import LEAST_ELEMENTS, is_late
 from polydevice_gpu.kernels.types import storage_type
@@ -66,7 +67,7 @@ class LateParts:
             self._load is None
             or len(part) >= self._layers
             or not all(map(_is_held, (*read, *made)))
-            or sum(_elements(value) for value in read) < LEAST_ELEMENTS
+            or chosen(lambda: sum(_elements(value) for value in read) < LEAST_ELEMENTS)
         ):
             return len(nodes)
         for node in part:

@@ -28,7 +28,7 @@ from polydevice_gpu.control_flow.loop import CompileBody, LoopStep
 from polydevice_gpu.control_flow.nested import LoopBody
 from polydevice_gpu.graph import GpuGraph, GpuNode, Memory, Value
 from polydevice_gpu.kernels.kernel import Choice
-from polydevice_gpu.kernels.launch import Argument, Launch, Weights
+from polydevice_gpu.kernels.launch import Argument, Launch, Weights, may_vary
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.one_launch.stretch import Stretch
 from polydevice_gpu.passes.placing import plan_memory as memory
@@ -198,7 +198,7 @@ def begin_uploads(work: PlanWork) -> None:
     arguments = [argument for launch in launches for argument in launch.arguments]
     for argument in arguments:
         _settle(argument)
-    found = list(filter(None, map(constant_in, arguments)))
+    found = [each for each in map(constant_in, arguments) if each and not is_formula(each[0])]
     small = [each for each in found if each[0].nbytes <= _SMALL_BYTES]
     large = [each for each in found if each[0].nbytes > _SMALL_BYTES]
     work.uploads = [work.uploaders.submit(work.weights.buffer, *each) for each in large]
@@ -243,14 +243,21 @@ def await_uploads(work: PlanWork) -> None:
 
 
 def _settle(argument: Argument) -> None:
-    """Make numbers of a constant that was computed from symbolic sizes: memory holds numbers."""
+    """Make numbers of a constant that was computed from symbolic sizes and has a form of its own.
+
+    What lies in memory as it is stays a formula: plans that are filled in have their own of it.
+    """
     value = argument.value if isinstance(argument, Weights) else argument
+    memory = value.memory if isinstance(value, Value) else value
+    if isinstance(memory, Memory) and memory.data is not None:
+        varies = not isinstance(argument, Weights) and may_vary(memory.data, memory.storage)
+        if varies:
+            return
     if isinstance(value, Value) and is_formula(value.constant):
         assert value.constant is not None
         value.constant = value.constant.astype(value.element_type.dtype)
         if value.memory is not None:
             value.memory.data = value.constant
-    memory = value.memory if isinstance(value, Value) else value
     if isinstance(memory, Memory) and is_formula(memory.data):  # of a value that this one looks at
         assert memory.data is not None
         memory.data = memory.data.astype(memory.storage.dtype)

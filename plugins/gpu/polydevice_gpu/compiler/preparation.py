@@ -176,7 +176,7 @@ def prepare_templates(prepared: Prepared) -> None:
             shape = Shape([Dim()] * shape.elements)
         shapes.append(shape)
     # Only the first while an inference waits: it takes two to four times as long as a plan.
-    prepared.templates = Templates[Plan](shapes, at_once=1)
+    prepared.templates = Templates[Plan](shapes, at_once=1, may_be_empty=True)
 
 
 def _constants(network: Network) -> Iterator[Array]:

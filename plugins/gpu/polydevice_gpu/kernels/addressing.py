@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
+from polydevice.shape import stay_equal
 from polydevice.symbolic_trace import gains
 from polydevice_gpu.graph import Value
 from polydevice_gpu.layout import Layout, broadcast, collapse
@@ -47,7 +48,7 @@ def operand_step(
     """
     if operand.border is not None:
         inside = operand.border.inside
-        if any(inside[axis][1] != operand.shape[axis] for axis in groups[-1]):
+        if not all(stay_equal(inside[axis][1], operand.shape[axis]) for axis in groups[-1]):
             return None
     return step_along(layout, shape, groups)
 

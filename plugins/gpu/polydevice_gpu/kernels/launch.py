@@ -10,7 +10,7 @@ import numpy as np
 
 from polydevice.dataclass import dataclass
 from polydevice.dtype import Array, ElementType
-from polydevice.symbolic_size import SymbolicSize, is_symbolic, mentions_sizes
+from polydevice.symbolic_size import SymbolicSize, is_formula, is_symbolic, mentions_sizes
 from polydevice.symbolic_trace import settled
 from polydevice_gpu.graph import Memory, Value
 
@@ -77,6 +77,38 @@ Argument = Value | Memory | Weights | Scratch | Local | Computed | np.generic
 def scalar(kind: type[np.generic], value: Any) -> Computed | np.generic:
     """Return a number as an argument."""
     return Computed(kind, value) if is_symbolic(value) else kind(value)
+
+
+_WIDE = {"float": np.float32, "double": np.float64, "uchar": np.uint8}
+
+
+def single(constant: Array, storage: ElementType, computed: str) -> Computed | np.generic:
+    """Return the only element of a constant as an argument.
+
+    Args:
+        constant: of one element.
+        storage: the type in which it would be stored, to which it is rounded.
+        computed: OpenCL's name of the type of the argument.
+    """
+    number, kind = constant.reshape(-1)[:1], storage.dtype
+    if computed in ("float", "double", "int", "long") and may_vary(number, storage):
+        return scalar(kind.type, number.item())
+    number = number.astype(kind)
+    single_: np.generic = number.astype(_WIDE.get(computed, number.dtype))[0]
+    return single_
+
+
+def may_vary(constant: Array, storage: ElementType) -> bool:
+    """Whether a constant is computed of sizes and holds them as they are, also in other plans.
+
+    Which limits them to what elements of that type can be.
+    """
+    if not is_formula(constant) or storage is ElementType.f16:
+        return False
+    if not storage.is_integer:
+        return storage.is_float
+    limits = np.iinfo(storage.dtype)
+    return all(limits.min <= number <= limits.max for number in constant.reshape(-1).tolist())
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from importlib import resources
 import numpy as np
 
 from polydevice.dtype import ElementType
-from polydevice.symbolic_trace import gains
+from polydevice.shape import stay_equal
 from polydevice_gpu.graph import Border, GpuNode, Place, Value
 from polydevice_gpu.kernels import types
 from polydevice_gpu.kernels.addressing import (
@@ -40,7 +40,7 @@ from polydevice_gpu.kernels.addressing import (
     spread,
     step_along,
 )
-from polydevice_gpu.kernels.launch import Argument, Body, Launch, Local, Weights, scalar
+from polydevice_gpu.kernels.launch import Argument, Body, Launch, Local, Weights, scalar, single
 from polydevice_gpu.kernels.pointwise.expression import literal
 from polydevice_gpu.kernels.pointwise.fragment import (
     ROUNDED_DIVISIONS,
@@ -159,12 +159,10 @@ class Call:
             if value.border is not None:
                 self._bordered(role, value, value.border, groups, widths)
             return
-        kind = types.compute_type(value.storage)
-        number = np.asarray(value.constant).reshape(-1)[:1].astype(value.storage.dtype)
-        wide = {"float": np.float32, "double": np.float64, "uchar": np.uint8}
         name = f"{role}_VALUE"
+        kind = types.compute_type(value.storage)
         self._parameter(
-            f"const {kind} {name}", name, number.astype(wide.get(kind, number.dtype))[0]
+            f"const {kind} {name}", name, single(np.asarray(value.constant), value.storage, kind)
         )
         coordinates = ", ".join(f"c{n}" for n in range(len(groups)))
         self.define(**{f"{role}_LOAD(i)": name, f"{role}_AT({coordinates})": 0})
@@ -178,7 +176,7 @@ class Call:
         """
         within: dict[int, str] = {}
         for axis, (first, count) in enumerate(border.inside):
-            if count == value.shape[axis]:
+            if stay_equal(count, value.shape[axis]):
                 continue
             number, group = next((n, list(g)) for n, g in enumerate(groups) if axis in g)
             place = group.index(axis)
@@ -362,7 +360,7 @@ class Call:
             if not self.target.sizes_vary or self.target.is_throughput:
                 return
             self._across = self._global[0]
-            is_one = gains(lambda: self._across <= 1)
+            is_one = stay_equal(self._across, 1)
             local_size = (1 if is_one else _GROUP, *[1] * (len(global_size) - 1))
         self._local = tuple(local_size)
         self._global = tuple(

@@ -13,7 +13,7 @@ import numpy as np
 
 from polydevice.ops.reshape import Reshape, Squeeze, Unsqueeze
 from polydevice.ops.transpose import Transpose, permutation
-from polydevice.shape import is_one
+from polydevice.shape import is_one, stay_equal
 from polydevice.symbolic_size import array_of
 from polydevice_gpu.graph import GpuGraph, GpuNode, Value, constant_value
 from polydevice_gpu.kernels.target import Target
@@ -87,7 +87,7 @@ def _regrouped(order: Sequence[int], sizes: Sequence[int], shape: Sequence[int])
                 break
             size = 1 if part is size else size // part
             group.append(left.pop(0))
-        if size > 1:
+        if not stay_equal(size, 1):
             return None
         axes.append(group)
     return axes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -33,10 +34,11 @@ from polydevice.rewrites.facts import (
     result_shapes,
     shape_of,
 )
-from polydevice.shape import normalize_axis
+from polydevice.shape import are_same, normalize_axis
 from polydevice.symbolic_size import array_of as sizes_array
-from polydevice.symbolic_size import is_symbolic
-from polydevice_gpu.ops import LinearResize, Places, Resample
+from polydevice.symbolic_size import is_symbolic, number_of
+from polydevice_gpu.ops import Resample
+from polydevice_gpu.resize_ops import PlacedResize, Places
 
 AXES = 3
 """Most axes that the kernel interpolates at once."""
@@ -94,9 +96,9 @@ def interpolate(build: Emitter, op: Interpolate, inputs: Sequence[Port]) -> list
     if factors is not None:
         return [_repeated(build, x, own, factors)]
     by_sizes = op.shape_calculation_mode is ShapeCalculation.SIZES
-    linear = _linear(op, own, shape, axes, () if by_sizes else tuple(scales))
-    if linear is not None and not _is_of_frame(x):
-        return build.emit_all(linear, x, sizes_array([shape[a] for a in linear.axes], np.int64))
+    placed = _placed(op, own, shape, axes, () if by_sizes else tuple(scales))
+    if placed is not None and not _is_of_frame(x):
+        return build.emit_all(placed, x, sizes_array([shape[a] for a in placed.axes], np.int64))
     shrinks = any(scale < 1 for scale in scales)
     tables = [
         interpolate_table(op, axis, own[axis], shape[axis], scale, shrinks=shrinks)
@@ -129,10 +131,22 @@ def _factors(
     )
     if kinds != by_corner and not by_centre:
         return None
-    if any(size == 0 or result % size for size, result in zip(own, shape, strict=True)):
+    factors = list(map(_factor, own, shape))
+    if None in factors or not all(result < 1 << 20 for result in shape):
+        return None  # f32 tells all quotients of shorter ones apart
+    return [factor for factor in factors if factor is not None]
+
+
+def _factor(size: int, result: int) -> int | None:
+    """Return how often a size goes into a result whatever the sizes are; None if it may not."""
+    if result is size:
+        return 1
+    own, wanted = number_of(size), number_of(result)
+    if not own or wanted % own or is_symbolic(size) != is_symbolic(result):
         return None
-    exact = all(result < 1 << 20 for result in shape)  # f32 tells all of their quotients apart
-    return [int(result // size) for size, result in zip(own, shape, strict=True)] if exact else None
+    factor = int(wanted // own)
+    is_known = not is_symbolic(size) or result is size * factor or result is factor * size
+    return factor if is_known else None
 
 
 def _is_of_frame(x: Port) -> bool:
@@ -148,30 +162,24 @@ _PLACES = {
     CoordinateMode.PYTORCH_HALF_PIXEL: Places.CENTRES_OR_FIRST,
     CoordinateMode.ASYMMETRIC: Places.CORNERS,
     CoordinateMode.ALIGN_CORNERS: Places.ENDS,
+    CoordinateMode.TF_HALF_PIXEL_FOR_NN: Places.BEHIND_CORNERS,
 }
 _LONGEST = 1 << 15
 """Products of two lengths below it are of 31 bits."""
 
 
-def _linear(
+def _placed(
     op: Interpolate,
     own: Sequence[int],
     shape: Sequence[int],
     axes: Sequence[int],
     scales: tuple[float, ...],
-) -> LinearResize | None:
-    """Return a linear interpolation whose places are computed, where tables would be formulas."""
-    is_linear = op.mode is InterpolateMode.LINEAR_ONNX
-    is_linear |= op.mode is InterpolateMode.LINEAR and not op.antialias
+) -> PlacedResize | None:
+    """Return an interpolation whose places are computed, where tables would be formulas."""
     places = _PLACES.get(op.coordinate_transformation_mode)
-    changed = [n for n, axis in enumerate(axes) if shape[axis] != own[axis]]
+    changed = [n for n, axis in enumerate(axes) if not are_same([shape[axis]], [own[axis]])]
     kept = [axes[n] for n in changed]
-    if (
-        not is_linear
-        or places is None
-        or not 0 < len(kept) <= AXES
-        or any(map(is_symbolic, scales))
-    ):
+    if places is None or not 0 < len(kept) <= AXES or any(map(is_symbolic, scales)):
         return None
     if not any(is_symbolic(size[axis]) for size in (own, shape) for axis in kept):
         return None
@@ -179,8 +187,22 @@ def _linear(
         return None
     if places is Places.ENDS:
         scales = ()
-    half_away = op.mode is InterpolateMode.LINEAR
-    return LinearResize(tuple(kept), places, tuple(scales[n] for n in changed if scales), half_away)
+    scales = tuple(scales[n] for n in changed if scales)
+    made = partial(PlacedResize, tuple(kept), places, scales, in_floats=not op.exact)
+    if op.mode is InterpolateMode.LINEAR_ONNX:
+        return made()
+    if op.mode is InterpolateMode.LINEAR and not op.antialias:
+        return made(half_away=True)
+    if op.mode is InterpolateMode.NEAREST and (not op.exact or all(map(_is_short, scales))):
+        return made(nearest=op.nearest_mode)
+    if op.mode is InterpolateMode.CUBIC and all(map(_is_short, scales)):
+        return made(cube=op.cube_coeff)
+    return None
+
+
+def _is_short(scale: float) -> bool:
+    """Whether products of lengths with a scale's numerator and denominator are of 31 bits."""
+    return all(number < _LONGEST for number in scale.as_integer_ratio())
 
 
 def _repeated(build: Emitter, x: Port, own: Sequence[int], factors: Sequence[int]) -> Port:

@@ -10,6 +10,7 @@ from polydevice.ops.arithmetic import Add
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.recurrent import Gru, SequenceOf
 from polydevice.rewrites.facts import array_of, count_of, is_known, shape_of
+from polydevice.symbolic_size import is_symbolic
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.ops import RecurrentSteps
 
@@ -47,7 +48,10 @@ def runs_in_one_launch(
         return False
     weights = count_of(inputs[3 + op.states]) * bytes_each // op.direction.count
     heavy = target.is_throughput and weights > HEAVY_BYTES * op.direction.count
-    return shape_of(inputs[0])[1] > (MAX_HEAVY_STEPS if heavy else MAX_UNROLLED_STEPS)
+    steps = shape_of(inputs[0])[1]
+    if is_symbolic(steps) and not heavy:
+        return True  # one launch serves any number of them
+    return steps > (MAX_HEAVY_STEPS if heavy else MAX_UNROLLED_STEPS)
 
 
 def in_one_launch(build: Emitter, op: SequenceOf, inputs: Sequence[Port]) -> list[Port]:

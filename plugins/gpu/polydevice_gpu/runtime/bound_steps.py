@@ -230,10 +230,7 @@ class BoundSteps:
     @functools.cached_property
     def _read(self) -> set[Value]:
         """What launches and bodies read, or the caller."""
-        graph = self.plan.graph
-        read = {value for node in graph.nodes if not node.on_host for value in node.inputs}
-        read.update(graph.outputs.values())
-        return read
+        return self.plan.contents.read()
 
     @property
     def uses_host(self) -> bool:

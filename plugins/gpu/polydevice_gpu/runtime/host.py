@@ -40,10 +40,14 @@ class HostGroup:
 
 
 def known_shape(value: Value) -> Shape | None:
-    """Return the shape of an input of a group; sizes that are symbolic are left open."""
-    if value.on_host:
+    """Return what is known of the shape of a group's input; symbolic sizes are left open.
+
+    So are limits of sizes that come late, which may be symbolic, too.
+    """
+    shape = value.partial if value.on_host else value.shape
+    if shape is None:
         return None
-    return Shape([Dim() if is_symbolic(size) else size for size in value.shape])
+    return Shape([Dim() if is_symbolic(n) or not isinstance(n, int) else n for n in shape])
 
 
 def group(

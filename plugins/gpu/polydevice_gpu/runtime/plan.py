@@ -130,6 +130,17 @@ class Contents(ABC):
         """Return launches as arrays, with what the host does between them; None without arrays."""
         return None
 
+    def read(self) -> set[Value]:
+        """Return what launches and bodies read, or the caller."""
+        return read_in(self.graph)
+
+
+def read_in(graph: GpuGraph) -> set[Value]:
+    """Return what launches and bodies of a graph read, or the caller."""
+    found = {value for node in graph.nodes if not node.on_host for value in node.inputs}
+    found.update(graph.outputs.values())
+    return found
+
 
 class MadeContents(Contents):
     """What was made stage by stage."""

@@ -29,7 +29,15 @@ from polydevice_gpu.kernels.launch import Argument, Computed, Launch, Local, Scr
 from polydevice_gpu.layout import Layout
 from polydevice_gpu.passes.placing.plan_memory import ArenaPlan, lives_of, place
 from polydevice_gpu.runtime.filled_stretch import FilledStretch, StretchTable
-from polydevice_gpu.runtime.plan import Contents, HostStep, NestedStep, Plan, Step
+from polydevice_gpu.runtime.plan import (
+    Contents,
+    HostStep,
+    NestedStep,
+    Plan,
+    Step,
+    constant_in,
+    read_in,
+)
 
 FILLED_BYTES = 3_000
 """What a launch takes on the host in a plan whose nodes nobody asked for (MiniLM: 1,700)."""
@@ -44,6 +52,7 @@ class Filling:
         worded: nodes whose choice says sizes.
         constants: values that plans share.
         memory: of source, which holds sizes.
+        read_of_host: what the host computes for launches or the caller.
         stretches: launches as tables, with what the host does between them.
     """
 
@@ -62,6 +71,12 @@ class Filling:
         places = {node: place for place, node in enumerate(source.graph.nodes)}
         scratch = {places[step.node]: list(step.scratch.values()) for step in source.launching}
         self.lives = lives_of(source.graph, scratch, memory_pool)
+        arguments = [a for s in source.launching for each in s.launches for a in each.arguments]
+        constants = [found[0] for found in map(constant_in, arguments) if found is not None]
+        self._shared = frozenset(id(each) for each in constants if not is_formula(each))
+        self._has_own_constants = any(map(is_formula, constants))
+        made = {v for node in source.graph.nodes if node.on_host for v in node.outputs}
+        self.read_of_host = made & read_in(source.graph)
         self._varies: dict[Memory, bool] = {}
         self.stretches: list[StretchTable | HostStep] = []
         steps: list[Step] = []
@@ -87,7 +102,9 @@ class Filling:
     def plan(self, numbers: Sequence[Number]) -> Plan:
         """Return the plan with these numbers."""
         source, contents = self.source, FilledContents(self, numbers)
-        made = Plan(source.device, contents, contents.arena(), source.weights)
+        own = self._has_own_constants  # computed of sizes
+        weights = source.weights.for_plan(self._shared) if own else source.weights
+        made = Plan(source.device, contents, contents.arena(), weights)
         made.apart, made.may_join = dict(source.apart), source.may_join
         made.binding = source.binding  # their kernels are the same
         return made
@@ -159,6 +176,10 @@ class FilledContents(Contents):
     def stretches(self) -> list[FilledStretch | HostStep]:
         """Return launches as arrays, with what the host does between them."""
         return self._stretches
+
+    def read(self) -> set[Value]:
+        """Return what the host computes for launches or the caller: nobody asks for more."""
+        return {self._value(value) for value in self._filling.read_of_host}
 
     def arena(self) -> ArenaPlan:
         """Return where everything lies."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable
 
 from polydevice.errors import InferCancelledError
@@ -19,7 +19,12 @@ _log = logging.getLogger(__name__)
 RUNS = 256
 """Inferences of a plan after which a kernel for its launches as one is built: 5 to 18 s of a core
 (H200), for 0.05 to 0.2 ms an inference. A process that ends after fewer would build it for nothing,
-and so would sizes that come more rarely."""
+and so would sizes that come more rarely. Where sizes vary, likewise inferences that want a choice
+after which a processor makes it: two to fifteen programs, 0.1 to 0.3 s of a core each (PoCL), for
+-30 to 5 % of an inference."""
+
+TWICE = 2
+"""One inference alone is no reason to compile."""
 
 Remake = Callable[[Shapes, Plan], None]
 """Makes the plan for these shapes anew, when its programs are built."""
@@ -29,22 +34,36 @@ Join = Callable[[Shapes, Plan, Callable[[], bool]], None]
 
 
 class Specialiser:
-    """Of one network: builds programs, and makes other choices, once they are wanted twice.
+    """Of one network: builds programs, and makes other choices, once they are wanted often enough.
 
-    By shapes that have come back, or by others of the same class; one inference alone is no reason
-    to compile. A plan that could serve others of its class, and has all its programs, is made a
-    template at once. What runs a plan's launches as one is built after `RUNS` inferences with it,
-    when it has the choices that it keeps, in a child process, which ends with the network and with
-    this process. One thread works at a time, and ends when there is nothing to do.
+    By shapes that have come back, or by others of the same class. A plan that could serve others of
+    its class, and has all its programs, is made a template at once. What runs a plan's launches as
+    one is built after `RUNS` inferences with it, when it has the choices that it keeps, in a child
+    process, which ends with the network and with this process. One thread works at a time, and ends
+    when there is nothing to do.
     """
 
-    def __init__(self, builder: cl.ProgramBuilder, remake: Remake, join: Join) -> None:
-        """Begin without anything to do."""
+    def __init__(
+        self,
+        builder: cl.ProgramBuilder,
+        remake: Remake,
+        join: Join,
+        patience: Callable[[], int] = lambda: TWICE,
+    ) -> None:
+        """Begin without anything to do.
+
+        Args:
+            builder: builds programs.
+            remake: makes other choices.
+            join: lets launches become one.
+            patience: returns how many inferences have to want a program or choice.
+        """
         self._builder = builder
+        self._patience = patience
         self._remake = remake
         self._join = join
         self._lock = Lock()
-        self._wanted: set[Hashable] = set()
+        self._wanted: Counter[Hashable] = Counter()
         self._jobs: deque[tuple[Shapes, Plan]] = deque()
         self._taken: set[Plan] = set()
         self._thread: threading.Thread | None = None
@@ -69,16 +88,15 @@ class Specialiser:
                     self._thread = thread
 
     def _is_due(self, plan: Plan) -> bool:
-        """Whether what a plan wants was wanted before, or its inferences are many."""
+        """Whether what a plan wants was wanted often, or its inferences are many."""
         plan.runs += plan.may_join
         if not plan.is_makeshift:
             return plan.runs > RUNS
         if plan.may_serve and not plan.wanted:
             return True
-        wanted = {*plan.wanted, *plan.others}
-        is_due = not self._wanted.isdisjoint(wanted)
+        wanted: list[Hashable] = [*plan.wanted, *([plan.others] if plan.others else [])]
         self._wanted.update(wanted)
-        return is_due
+        return max(map(self._wanted.__getitem__, wanted), default=0) >= self._patience()
 
     def stop(self) -> None:
         """Begin nothing more."""

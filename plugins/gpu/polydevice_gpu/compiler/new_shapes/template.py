@@ -29,8 +29,17 @@ class PlanTemplate:
 
     lookups: Lookups | None = None
 
-    def __init__(self, source: Plan, trace: Trace, memory_pool: bool) -> None:
-        """Take over a plan that was just made, and end its trace."""
+    def __init__(
+        self, source: Plan, trace: Trace, memory_pool: bool, *, writes_out: bool = True
+    ) -> None:
+        """Take over a plan that was just made, and end its trace.
+
+        Args:
+            source: the plan.
+            trace: of the sizes that it was made with.
+            memory_pool: whether values that do not live at the same time share memory.
+            writes_out: whether loops that the host runs are better as layers.
+        """
         self.source = source
         self.accepted: set[frozenset[tuple[int, str]]] = set()
         found = _Formulas(trace)
@@ -40,7 +49,7 @@ class PlanTemplate:
         self._filling = Filling(source, index, worded, memory_pool)
         self._formulas = trace.formulas(found.items)
         self._asked = trace.asked
-        self._has_loops = any(map(_is_loop_of_sizes, source.graph.nodes))
+        self._has_loops = writes_out and any(map(_is_loop_of_sizes, source.graph.nodes))
 
     def fit(self, sizes: Sequence[int]) -> Fit[Plan] | None:
         """Return the plan for these sizes, to be filled in, and how many choices may be others.

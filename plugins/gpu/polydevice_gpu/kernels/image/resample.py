@@ -3,49 +3,107 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 
+from polydevice.dataclass import dataclass
 from polydevice.dtype import ElementType
+from polydevice.ops.interpolate import NearestMode
 from polydevice.symbolic_trace import chosen
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.addressing import step_along
-from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
+from polydevice_gpu.kernels.kernel import Kernel, Mode, kernel
+from polydevice_gpu.kernels.launch import Launch, Scratch
 from polydevice_gpu.kernels.pointwise.expression import literal
+from polydevice_gpu.kernels.pointwise.fragment import ROUNDED_DIVISIONS
 from polydevice_gpu.kernels.reason import unless
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import compute_type
-from polydevice_gpu.ops import LinearResize, Resample
+from polydevice_gpu.ops import Resample
+from polydevice_gpu.resize_ops import PlacedResize
 
 
-class _Resampling(SingleLaunch):
+@dataclass(frozen=True)
+class _Computed:
+    """Tables that a launch before computes.
+
+    Attributes:
+        taps: elements that each result reads along an axis.
+        starts: where each axis begins, in results.
+        index, weight: the tables, each axis behind the other; no weights for the nearest element.
+    """
+
+    taps: int
+    starts: list[int]
+    index: Scratch
+    weight: Scratch | None
+
+    @classmethod
+    def of(cls, node: GpuNode, op: PlacedResize) -> _Computed:
+        """Return tables for a node."""
+        taps = 1 if op.nearest is not None else 2 if op.cube is None else 4
+        sizes = [node.output.shape[axis] for axis in op.axes]
+        count = sum(sizes) * taps
+        weight = None if op.nearest is not None else Scratch(count, ElementType.f32)
+        starts = [sum(sizes[:place]) for place in range(len(sizes))]
+        return cls(taps, starts, Scratch(count, ElementType.i32), weight)
+
+
+class _Resampling(Kernel):
     """Sums over the taps of up to three axes."""
 
     def refuses(self, node: GpuNode, target: Target) -> str:
         """The kernel has three table slots."""
         return unless((len(_axes(node)) <= _SLOTS, "it has more than three axes"))
 
+    def launches(self, node: GpuNode, mode: Mode, target: Target) -> list[Launch]:
+        """Return the launch, behind one that computes places if there are no tables."""
+        op, tables, before = node.op, None, []
+        if isinstance(op, PlacedResize):
+            tables = _Computed.of(node, op)
+            before.append(_computing(node, op, tables, target))
+        assert isinstance(op, (Resample, PlacedResize))
+        call = Call(self.name, self.source, node, target)
+        self.describe(call, op, mode, tables)
+        return [*before, call.launch()]
+
+    @abstractmethod
+    def describe(
+        self, call: Call, op: Resample | PlacedResize, mode: Mode, tables: _Computed | None
+    ) -> None:
+        """Declare tensors, macros, scalars and NDRange."""
+
     @staticmethod
-    def groups(op: Resample | LinearResize) -> list[tuple[int, ...]]:
+    def groups(op: Resample | PlacedResize) -> list[tuple[int, ...]]:
         """Return the axes of each slot: the resampled ones are the last."""
         return [*[()] * (_SLOTS - len(op.axes)), *[(axis,) for axis in op.axes]]
 
     @staticmethod
-    def declare_taps(call: Call, op: Resample | LinearResize) -> list[int]:
+    def declare_taps(
+        call: Call, op: Resample | PlacedResize, tables: _Computed | None
+    ) -> list[int]:
         """Declare what each result reads along each axis; return how many results there are."""
         node = call.node
         missing, sizes = _SLOTS - len(op.axes), []
+        if tables is not None:
+            call.buffer("PLACES", tables.index, "int")
+            if tables.weight is not None:
+                call.buffer("WEIGHTS", tables.weight, "float")
         for slot in range(_SLOTS):
             if slot < missing:
                 sizes.append(1)
                 call.define(**{f"TAPS_{slot}": 1})
                 call.define(**{f"INDEX_{slot}(o, t)": 0, f"WEIGHT_{slot}(o, t)": "1.0f"})
-            elif isinstance(op, Resample):
+            elif tables is None:
                 sizes.append(_declare_table(call, slot, slot - missing))
             else:
                 sizes.append(node.output.shape[op.axes[slot - missing]])
-                _declare_places(call, op, slot, slot - missing)
+                start, at = f"START_{slot}", f"(START_{slot} + (o)) * {tables.taps} + (t)"
+                call.scalars(**{start: tables.starts[slot - missing]})
+                weight = "1.0f" if tables.weight is None else f"weights[{at}]"
+                call.define(**{f"TAPS_{slot}": tables.taps, f"INDEX_{slot}(o, t)": f"places[{at}]"})
+                call.define(**{f"WEIGHT_{slot}(o, t)": weight})
         call.define(INTEGER=compute_type(node.inputs[0].storage) not in _FLOATS)
-        call.define(LINEAR=isinstance(op, LinearResize))
         call.define(**{"ROUNDED(v)": "round(v)" if op.half_away else "rint(v)"})
         call.scalars(OUT_0=sizes[0], OUT_1=sizes[1], OUT_2=sizes[2])
         return sizes
@@ -71,21 +129,75 @@ def _declare_table(call: Call, slot: int, place: int) -> int:
     return size
 
 
-def _declare_places(call: Call, op: LinearResize, slot: int, place: int) -> None:
-    """Declare the two elements that a result lies between along an axis."""
-    size = call.node.inputs[0].shape[op.axes[place]]
-    scale = literal(op.scales[place], "float") if op.scales else "0.0f"
-    at = f"linear_place(o, SIZE_{slot}, OUT_{slot}, {scale})"
+def _computing(node: GpuNode, op: PlacedResize, tables: _Computed, target: Target) -> Launch:
+    """Return what computes tables."""
+    call = Call("resample_places", "image/resample_places.cl", node, target)
+    call.buffer("INDEX", tables.index, "int", written=True)
+    keep = ""
+    if tables.weight is not None:
+        call.buffer("WEIGHT", tables.weight, "float", written=True)
+        keep = "weight[at] = (value)"
+    call.define(PLACES=op.places.value, BY_SCALES=bool(op.scales), TAPS=tables.taps)
+    stays = op.in_floats or not op.scales  # as tables have it
+    call.define(**{"STAYS(a, b)": "((a) == (b))" if stays else 0, "KEEP_WEIGHT(at, value)": keep})
+    if op.nearest is not None:
+        call.define(PLACED=3 if op.in_floats else 2, NEAREST=_NEAREST.index(op.nearest))
+    elif op.cube is not None:
+        call.define(PLACED=4, CUBE=literal(op.cube))
+    else:
+        call.define(PLACED=1)
+    call.define(PLACE_T="int" if op.nearest is not None else "float2")
+    call.options(ROUNDED_DIVISIONS)  # a quotient that is off by a bit may be another element
+    results = 0
+    for slot in range(_SLOTS):
+        if slot < len(op.axes):
+            count = node.output.shape[op.axes[slot]]
+            call.scalars(**{f"OUT_{slot}": count})
+            _declare_places(call, op, slot)
+            results += count
+        else:
+            call.define(**{f"OUT_{slot}": 0, f"PLACE_{slot}(o)": 0})
+            call.define(**{f"INDEX_{slot}(p, t)": 0, f"WEIGHT_{slot}(p, t)": 0})
+    call.dispatch((results,))
+    return call.launch()
+
+
+def _declare_places(call: Call, op: PlacedResize, slot: int) -> None:
+    """Declare the elements that a result shows, or lies between, along an axis."""
+    axis = op.axes[slot]
+    size, results = call.node.inputs[0].shape[axis], call.node.output.shape[axis]
+    scale = op.scales[slot] if op.scales else None
+    lengths = f"SIZE_{slot}, OUT_{slot}"
     call.scalars(**{f"SIZE_{slot}": size})
-    call.define(PLACES=op.places.value, BY_SCALES=bool(op.scales))
-    call.define(**{
-        f"TAPS_{slot}": 2,
-        f"INDEX_{slot}(o, t)": f"min((int){at}.x + (t), SIZE_{slot} - 1)",
-        f"WEIGHT_{slot}(o, t)": f"((t) ? {at}.y : 1.0f - {at}.y)",
-    })  # fmt: skip
+    if op.nearest is not None and op.in_floats:
+        if scale is None:
+            call.scalars(**{f"SCALE_{slot}": results / size})
+            given = f"SCALE_{slot}, OUT_{slot} < SIZE_{slot}"
+        else:
+            given = f"{literal(scale)}, {int(scale < 1)}"
+        made = f"float_place(o, {lengths}, {given})", "(p)", "1.0f"
+    elif op.nearest is not None or op.cube is not None:
+        up, down = (f"SIZE_{slot}", f"OUT_{slot}") if scale is None else _fraction(scale)
+        given = f"(o, {lengths}, {up}, {down})"
+        if op.nearest is not None:
+            made = f"nearest_place{given}", "(p)", "1.0f"
+        else:
+            index = f"clamp((int)p.x + (t) - 1, 0, SIZE_{slot} - 1)"
+            made = f"cubic_place{given}", index, "cubic_weight(p.y, t)"
+    else:
+        by = "0.0f" if scale is None else literal(scale)
+        index, weight = f"min((int)p.x + (t), SIZE_{slot} - 1)", "((t) ? p.y : 1.0f - p.y)"
+        made = f"linear_place(o, {lengths}, {by})", index, weight
+    names = f"PLACE_{slot}(o)", f"INDEX_{slot}(p, t)", f"WEIGHT_{slot}(p, t)"
+    call.define(**dict(zip(names, made, strict=True)))
 
 
-@kernel(Resample, LinearResize)
+def _fraction(scale: float) -> tuple[str, str]:
+    down, up = scale.as_integer_ratio()
+    return str(up), str(down)
+
+
+@kernel(Resample, PlacedResize)
 class ResampleVector(_Resampling):
     """One work-item computes WIDTH neighbours along an axis that is not resampled: channels, say.
 
@@ -126,7 +238,9 @@ class ResampleVector(_Resampling):
         inner = _inner(node)
         return inner is not None and node.inputs[0].shape[inner] >= mode["WIDTH"]
 
-    def describe(self, call: Call, op: Resample | LinearResize, mode: Mode) -> None:
+    def describe(
+        self, call: Call, op: Resample | PlacedResize, mode: Mode, tables: _Computed | None
+    ) -> None:
         """Sum up vectors along the innermost axis."""
         node, width = call.node, mode["WIDTH"]
         x, out = node.inputs[0], node.output
@@ -136,7 +250,7 @@ class ResampleVector(_Resampling):
         groups = [*self.groups(op), others, (inner,)]
         call.vectors_anywhere()
         call.tensor("IN0", x, groups, (width,))
-        sizes = self.declare_taps(call, op)
+        sizes = self.declare_taps(call, op, tables)
         count, outer = x.shape[inner], math.prod(out.shape[axis] for axis in others)
         chunks = -(-count // width)
         positions = 1 if step_along(out.placed, out.shape, groups) == 1 else _POSITIONS
@@ -149,18 +263,20 @@ class ResampleVector(_Resampling):
         call.dispatch((chunks * outer, -(-sizes[2] // positions), sizes[1] * sizes[0]))
 
 
-@kernel(Resample, LinearResize)
+@kernel(Resample, PlacedResize)
 class ResampleRef(_Resampling):
     """One work-item computes one element; up to three axes at once."""
 
-    def describe(self, call: Call, op: Resample | LinearResize, mode: Mode) -> None:
+    def describe(
+        self, call: Call, op: Resample | PlacedResize, mode: Mode, tables: _Computed | None
+    ) -> None:
         """Sum over the taps of up to three axes, the others being one coordinate."""
         node = call.node
         x, out = node.inputs[0], node.output
         kept = tuple(axis for axis in range(x.rank) if axis not in op.axes)
         groups = [*self.groups(op), kept]
         call.tensor("IN0", x, groups)
-        sizes = self.declare_taps(call, op)
+        sizes = self.declare_taps(call, op, tables)
         kind = compute_type(x.storage)
         wide = kind == "double" or any(
             each.storage is ElementType.f64 for each in node.inputs[2::2]
@@ -190,7 +306,7 @@ def _inner(node: GpuNode) -> int | None:
 
 def _axes(node: GpuNode) -> tuple[int, ...]:
     op = node.op
-    assert isinstance(op, (Resample, LinearResize))
+    assert isinstance(op, (Resample, PlacedResize))
     return op.axes
 
 
@@ -205,3 +321,9 @@ _POSITIONS = 16
 """A cache line of f32. To planes of 96x96, which lie a multiple of 4 KiB apart, each result by
 itself took 1 ms, nearly all of it for lines that others had driven from the cache."""
 _FLOATS = ("float", "double")
+
+_NEAREST = (
+    *(NearestMode.FLOOR, NearestMode.CEIL, NearestMode.SIMPLE),
+    *(NearestMode.ROUND_PREFER_FLOOR, NearestMode.ROUND_PREFER_CEIL),
+)
+"""By their numbers in include/places.cl."""

@@ -3,7 +3,6 @@
 // Layouts: any.   Types: any; sums in SUM (float or double), integers rounded and saturated.
 // Needs: TAPS_n, INDEX_n(o, t), WEIGHT_n(o, t) of three axes (1, 0 and 1 where there are fewer),
 // OUT_n, REST (elements of the other axes), INTEGER, ROUNDED(v), SATURATE.
-#include "include/linear.cl"
 
 KERNEL(resample_ref) {
 #if REST_INSIDE

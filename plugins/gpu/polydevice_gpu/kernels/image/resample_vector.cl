@@ -7,7 +7,6 @@
 // OUTER (of the other axes), CHUNKS (vectors along the axis), POSITIONS (1, or several where results
 // lie otherwise: each cache line is written at once then). INNER is at least WIDTH; the last vector
 // begins that far before the end, and what it shares with the one before is computed twice.
-#include "include/linear.cl"
 #define JOIN2(a, b) a##b
 #define JOIN(a, b) JOIN2(a, b)
 #define VECTOR JOIN(float, WIDTH)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from polydevice.dataclass import dataclass
-from polydevice.shape import all_happen_to_be_equal, is_one
+from polydevice.shape import all_stay_equal, is_one
 from polydevice.symbolic_size import number_of
 from polydevice.symbolic_trace import gains
 from polydevice_gpu.graph import GpuNode
@@ -33,7 +33,7 @@ def iteration_groups(shape: tuple[int, ...], layouts: list[Layout]) -> list[tupl
     axes = [axis for axis in layouts[0].order(shape) if not is_one(shape[axis])]
     groups: list[tuple[int, ...]] = []
     for axis in axes:
-        if groups and all_happen_to_be_equal(
+        if groups and all_stay_equal(
             [layout.pitches[groups[-1][-1]] for layout in layouts],
             [layout.pitches[axis] * shape[axis] for layout in layouts],
         ):

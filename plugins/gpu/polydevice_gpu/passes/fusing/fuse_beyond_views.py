@@ -19,8 +19,8 @@ from polydevice.ops.concat import Concat
 from polydevice.ops.reshape import Reshape, Squeeze, Unsqueeze
 from polydevice.ops.slice import Slice
 from polydevice.ops.transpose import Transpose, permutation
-from polydevice.shape import are_same, is_one, normalize_axis
-from polydevice.symbolic_size import array_of
+from polydevice.shape import are_same, is_one, normalize_axis, stay_equal
+from polydevice.symbolic_size import array_of, is_symbolic, number_of
 from polydevice_gpu import views
 from polydevice_gpu.graph import GpuNode, Value, constant_value
 
@@ -179,7 +179,7 @@ def _seen_back(operand: Value, view: GpuNode, way: Way) -> Value | None:
     shape = _aligned(operand, out.rank)
     if operand.border is not None:
         return None
-    if operand.elements == 1:
+    if is_one(operand.elements):
         return operand if operand.rank <= x.rank else _reshaped(operand, (), view, made)
     if isinstance(view.op, Transpose):
         order = permutation(views.integers(view, 1), x.rank)
@@ -202,16 +202,26 @@ def _seen_back(operand: Value, view: GpuNode, way: Way) -> Value | None:
             return None
         repeated, wanted = found
         if operand.constant is not None:
-            if math.prod(repeated) > max(operand.elements, _MOST_REPEATED):
-                return None
-            data = np.broadcast_to(np.asarray(operand.constant).reshape(shape), repeated)
-            return _constant(operand, data.reshape(wanted), "seen")
-        if repeated != shape:
+            return _repeated(operand, shape, repeated, wanted)
+        if not are_same(repeated, shape):
             return None
-        if _without_ones(shape) != _without_ones(wanted) and operand.producer is not None:
+        is_same = are_same(_without_ones(shape), _without_ones(wanted))
+        if not is_same and operand.producer is not None:
             way.copies += 1
         return _reshaped(operand, wanted, view, made)
     return None
+
+
+def _repeated(
+    operand: Value, shape: Sequence[int], repeated: Sequence[int], wanted: Sequence[int]
+) -> Value | None:
+    """Show a constant in another shape, for which it may have to be repeated; None if too often."""
+    if not are_same(repeated, shape) and any(map(is_symbolic, repeated)):
+        return None  # memory holds one number of repetitions
+    if math.prod(repeated) > max(operand.elements, _MOST_REPEATED):
+        return None
+    data = np.broadcast_to(np.asarray(operand.constant).reshape(shape), repeated)
+    return _constant(operand, data.reshape(wanted), "seen")
 
 
 def _without_ones(shape: Sequence[int]) -> list[int]:
@@ -224,7 +234,7 @@ def _like(operand: Value, name: str, shape: Sequence[int]) -> Value:
 
 def _reshaped(operand: Value, shape: tuple[int, ...], view: GpuNode, made: list[GpuNode]) -> Value:
     """Show an operand in another shape; with more or fewer axes of size 1 any layout allows it."""
-    if operand.shape == shape:
+    if are_same(operand.shape, shape):
         return operand
     if operand.constant is not None:
         return _constant(operand, np.asarray(operand.constant).reshape(shape), "seen")
@@ -254,10 +264,10 @@ def _shape_before(
             left, i = old[i], i + 1
         if j < len(new):
             right, j = new[j], j + 1
-        while left != right:
-            if left < right and i < len(old):
+        while not stay_equal(left, right):
+            if number_of(left) < number_of(right) and i < len(old):
                 left, i = left * old[i], i + 1
-            elif left > right and j < len(new):
+            elif number_of(left) > number_of(right) and j < len(new):
                 right, j = right * new[j], j + 1
             else:
                 return None

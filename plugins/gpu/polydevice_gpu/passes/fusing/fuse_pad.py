@@ -17,7 +17,7 @@ from polydevice.ops.pad import Pad, PadMode
 from polydevice.ops.reshape import Reshape
 from polydevice.ops.transpose import Transpose, permutation
 from polydevice.ops.window import PadType
-from polydevice.shape import is_one
+from polydevice.shape import are_same, is_one
 from polydevice.symbolic_size import array_of
 from polydevice_gpu import views
 from polydevice_gpu.graph import GpuGraph, GpuNode, Value, constant_value
@@ -114,7 +114,7 @@ def _shown(view: GpuNode, border: Padding) -> Padding | None:
     x, out = view.inputs[0], view.output
     if isinstance(view.op, Transpose):
         return tuple(border[axis] for axis in permutation(integers(view, 1), x.rank))
-    if views.seen_back(view, out.placed) is None or _long(x.shape) != _long(out.shape):
+    if views.seen_back(view, out.placed) is None or not are_same(_long(x.shape), _long(out.shape)):
         return None
     # Axes of size 1 come and go; a bordered one is longer.
     rest = iter([sides for sides, size in zip(border, x.shape, strict=True) if not is_one(size)])
