@@ -146,7 +146,7 @@ def test_in_one_launch_others_find_it_normalised_beside_the_product():
     x = s.input("x", 1, 197, 768, kind=ElementType.f16)
     network = s.network(**APART["also read otherwise"](s, x))
     network.evaluate = graphs.evaluate
-    settings = CompileSettings(may_join=True)
+    settings = CompileSettings(may_join=True, side_by_side=True)
     graph = build_graph(network, HOPPER, graphs.evaluate, settings)
     assert _normalising(graph) == 1
     (norm,) = (node for node in graph.nodes if isinstance(node.op, MVN))

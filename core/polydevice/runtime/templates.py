@@ -248,7 +248,8 @@ class Templates(Generic[P]):
     def _sizes(self, shapes: Shapes) -> list[int] | None:
         if not self._may_trace:
             return None
-        return varying_sizes(self._shapes, shapes, may_be_empty=self._may_be_empty)
+        found = varying_sizes(self._shapes, shapes, may_be_empty=self._may_be_empty)
+        return None if found and not any(found) else found  # nothing is left open
 
     def _filled(self, sizes: Sequence[int]) -> P | None:
         """Return a plan from the template of which fewest choices may be others; None without."""
@@ -309,7 +310,8 @@ class Templates(Generic[P]):
             raise
         except UntraceableError as error:
             _log.debug("no plan with symbolic sizes: %s", error)
-            self._may_trace = False
+            if not any(0 in (each or ()) for each in shapes):  # else others may have one
+                self._may_trace = False
         except InternalError as error:
             self._note_failure(shapes, error)
         except PolydeviceError as error:  # the shapes may be at fault
