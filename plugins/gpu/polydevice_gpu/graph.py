@@ -306,7 +306,7 @@ class GpuGraph:
     """Layer of the model → type of its operation."""
     loose: AbstractSet[str] = frozenset()
     """Outputs that may be views of others, of inputs or constants, in any layout."""
-    may_join: bool = False
+    side_by_side: bool = False
     """Whether launches may become one, in which those that do not wait run side by side."""
 
     def users(self) -> dict[Value, list[GpuNode]]:

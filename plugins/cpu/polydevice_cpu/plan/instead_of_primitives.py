@@ -111,16 +111,17 @@ def in_order(forms: Sequence[Form]) -> list[Form]:
     _, strides = forms[-1]
     if any(len(own) != len(strides) for _, own in forms):
         return list(forms)
-    return _turned(forms, _order(forms[-1]))
+    return turned(forms, order_of(forms[-1]))
 
 
-def _order(form: Form) -> list[int]:
-    """The axes, the outermost first, as they lie now: to walk through them so is always right."""
+def order_of(form: Form) -> list[int]:
+    """Return the axes, the outermost first, as they lie now: any order is right for any size."""
     _, strides = form
     return sorted(range(len(strides)), key=lambda axis: -number_of(strides[axis]))
 
 
-def _turned(forms: Sequence[Form], order: Sequence[int]) -> list[Form]:
+def turned(forms: Sequence[Form], order: Sequence[int]) -> list[Form]:
+    """Return the same with axes in this order."""
     return [
         (tuple(sizes[axis] for axis in order), tuple(own[axis] for axis in order))
         for sizes, own in forms
@@ -180,8 +181,8 @@ def joining(
     forms = _words(values)
     if forms is None or len(forms) > MOST_PARTS + 1:
         return None
-    order = _order(forms[-1])
-    told = elementwise.joined(order.index(axis), _turned(forms, order), may_be, *then)
+    order = order_of(forms[-1])
+    told = elementwise.joined(order.index(axis), turned(forms, order), may_be, *then)
     return None if told is None else Code.of(told)
 
 

@@ -158,4 +158,4 @@ def lower(work: Work) -> None:
     )
     work.graph.loose = work.loose
     # Plans of parts of a batch are joined behind by what they hold, so that it serves both ways.
-    work.graph.may_join = work.settings.side_by_side and not work.settings.dynamic_batch
+    work.graph.side_by_side = work.settings.side_by_side and not work.settings.dynamic_batch

@@ -49,7 +49,7 @@ def fuse_normalization(graph: GpuGraph, target: Target) -> None:
         if factors is None or node.output.is_output or not readers:
             continue
         others = [reader for reader in readers if not _multiplies(reader, node.output)]
-        if others and not graph.may_join:
+        if others and not graph.side_by_side:
             continue
         readers = [reader for reader in readers if reader not in others]
         if not readers:

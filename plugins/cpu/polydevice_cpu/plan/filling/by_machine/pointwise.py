@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from polydevice.symbolic_size import is_symbolic, is_within, number_of
+from polydevice.symbolic_size import is_symbolic, is_within
 from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.algorithms.by_machine.rows import chain as chains
 from polydevice_cpu.algorithms.by_machine.rows import elementwise
@@ -20,7 +20,12 @@ from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise
 from polydevice_cpu.onednn.constants import Arg, DataType
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor, is_strided
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
-from polydevice_cpu.plan.instead_of_primitives import is_as_onednn, step_of
+from polydevice_cpu.plan.instead_of_primitives import (
+    is_as_onednn,
+    order_of,
+    step_of,
+    turned,
+)
 
 MOST_VECTORS, OF_ROW = 1 << 17, 4
 """So many vectors of 16 numbers are computed at most, some 0.2 ms; to begin a row takes as long as
@@ -68,9 +73,8 @@ def forms_of(layouts: Sequence[Descriptor], sizes: _Sizes) -> tuple[list[Form], 
     In which order axes are walked through changes no answer.
     """
     seen = [_seen(layout, sizes) for layout in layouts]
-    _, strides = seen[-1]
-    order = sorted(range(len(strides)), key=lambda axis: -number_of(strides[axis]))
-    return [_turned(form, order) for form in seen], order
+    order = order_of(seen[-1])
+    return turned(seen, order), order
 
 
 def pointwise_by_machine(given: Primitive) -> PointwiseByMachine | None:
@@ -142,8 +146,3 @@ def _seen(layout: Descriptor, sizes: _Sizes) -> Form:
     if isinstance(layout, SymbolicDescriptor):
         shape, strides = sizes(layout)
     return shape, tuple(_BYTES[layout.data_type] * step for step in strides or ())
-
-
-def _turned(form: Form, order: Sequence[int]) -> Form:
-    shape, strides = form
-    return tuple(shape[axis] for axis in order), tuple(strides[axis] for axis in order)
