@@ -17,9 +17,20 @@ if TYPE_CHECKING:
 class Formulas:
     """A function from sizes to what is wanted of them; see `Trace.formulas`."""
 
-    def __init__(self, made: FunctionType, outcomes: Mapping[str, Callable[..., object]]) -> None:
-        """Take over a function, and what it asks by name of sizes of which no formula tells."""
-        self._made, self._outcomes = made, outcomes
+    def __init__(
+        self,
+        made: FunctionType,
+        outcomes: Mapping[str, Callable[..., object]],
+        given: Mapping[str, Callable[..., Number]],
+    ) -> None:
+        """Take over a function, and what it asks by name.
+
+        Args:
+            made: the function.
+            outcomes: what it asks of sizes of which no formula tells, and is to answer the same.
+            given: what gives numbers, see `Trace.computed_by`.
+        """
+        self._made, self._outcomes, self._given = made, outcomes, given
 
     def __call__(self, sizes: Sequence[int]) -> tuple[list[Any], list[int]] | None:
         """Return what is wanted, and the numbers of choices that may be others.
@@ -38,6 +49,8 @@ class Formulas:
         """
         names: dict[str, Any] = {**self._made.__globals__, "chooses": False}
         names.update({name: partial(trace.called, name) for name in CALLED})
+        for name, function in self._given.items():
+            names[name] = partial(trace.computed_by, function)
         for name, function in self._outcomes.items():
             names[name] = lambda *sizes, function=function: trace.outcome(function, sizes)
         found = FunctionType(self._made.__code__, names)(sizes)

@@ -79,6 +79,7 @@ class Trace:
         self._made = 0
         self._choices: dict[str, int] = {}
         self._functions: dict[str, tuple[Callable[..., object], object]] = {}
+        self._given: dict[Callable[..., Number], str] = {}
         self.is_attempt = False
 
     def input(self, value: int) -> SymbolicSize:
@@ -195,6 +196,21 @@ class Trace:
         other = elsewhere(CALLED[name], *arguments)
         return self.computed((name, *texts), f"{name}({', '.join(texts)})", value, other)
 
+    def computed_by(self, function: Callable[..., Number], *arguments: Number) -> Number:
+        """Return what a function gives of numbers or sizes, which is asked for other sizes, too.
+
+        Args:
+            function: it gives something of any numbers, also of sizes that a guard excludes.
+            arguments: what it is given.
+        """
+        value = function(*map(number_of, arguments))
+        if not any(map(is_symbolic, arguments)):
+            return value
+        name = self._given.setdefault(function, f"g{len(self._given)}")
+        texts = [named(each, {}, {}) for each in arguments]
+        other = elsewhere(function, *arguments)
+        return self.computed((name, *texts), f"{name}({', '.join(texts)})", value, other)
+
     def ask(self, number: int, asked: Asked) -> None:
         """Note how to find out what becomes of a choice."""
         self.asked.setdefault(number, asked)
@@ -240,9 +256,11 @@ class Trace:
         scope: dict[str, Any] = {**CALLED, **others, "chooses": True, "partial": partial}
         for name, (function, answer) in self._functions.items():
             scope[name], scope[f"{name}_answer"] = function, answer
+        given = {name: function for function, name in self._given.items()}
+        scope.update(given)
         exec(compile("\n ".join(lines), "<formulas>", "exec"), scope)  # noqa: S102 - our own text
         outcomes = {name: function for name, (function, _) in self._functions.items()}
-        return Formulas(scope.pop("formulas"), outcomes)
+        return Formulas(scope.pop("formulas"), outcomes, given)
 
     def _needed(self, results: Sequence[str]) -> list[str]:
         """The steps without what nothing reads, as attempts leave behind that were given up."""

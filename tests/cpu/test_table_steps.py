@@ -37,14 +37,17 @@ def late(executable) -> set[str]:
 
 
 def built(nodes, inputs, outputs) -> bytes:
-    """A model of the sizes of its inputs, of which those of one letter are integers."""
+    """A model of the sizes of its inputs, which are integers but for `x` and `mask`."""
     stored = {"w": image(1, WIDTH, WIDTH), "axis": np.array(1), "flat": np.array([-1])}
     stored |= {"zero": np.array(0), "one": np.array(1), "at": np.array(1)}
     kinds = {True: TensorProto.FLOAT, False: TensorProto.INT64}
     graph = helper.make_graph(
         [helper.make_node(kind, ins, outs, **more) for kind, ins, outs, more in nodes],
         "g",
-        [helper.make_tensor_value_info(n, kinds[n == "x"], sizes) for n, sizes in inputs.items()],
+        [
+            helper.make_tensor_value_info(n, kinds[n in ("x", "mask")], sizes)
+            for n, sizes in inputs.items()
+        ],
         [helper.make_empty_tensor_value_info(name) for name in outputs],
         [numpy_helper.from_array(array, name) for name, array in stored.items()],
     )
@@ -150,3 +153,38 @@ def test_bytes_that_are_looked_up(core, monkeypatch, threads):
     assert isinstance(found, TablePlan)
     assert "ByteFunction" in {step.type for step in found.steps}
     assert "ByteFunction" not in {step.type for step in found.late.values()}
+
+
+def test_products_of_any_sizes_are_numbers(core, monkeypatch):
+    """Rows, columns and terms of attention as many as there are; then the first rows' product."""
+    monkeypatch.setattr(settling, "RUNS", 3)
+    nodes = [
+        ("Transpose", ["x"], ["turned"], {"perm": [0, 2, 1]}),
+        ("MatMul", ["x", "turned"], ["scores"], {}),
+        ("Add", ["scores", "mask"], ["masked"], {}),
+        ("Softmax", ["masked"], ["shares"], {"axis": -1}),
+        ("MatMul", ["shares", "x"], ["h"], {}),
+        *layers("h"),
+        ("Gather", ["q4", "zero"], ["first"], {"axis": 1}),
+        ("Gemm", ["first", "w"], ["pooled"], {}),
+        ("Tanh", ["pooled"], ["y"], {}),
+    ]
+    model = built(nodes, {"x": ["n", "t", WIDTH], "mask": ["n", 1, "t"]}, ["y", "h"])
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    request = executable.create_infer_request()
+    random = np.random.default_rng(5)
+    seen = []
+    for number in range(30):
+        count, length = int(random.integers(2, 5)), int(random.integers(2, 150))
+        x, mask = image(number, count, length, WIDTH), image(number + 1, count, 1, length)
+        plan = run(executable, request, model, {"x": x, "mask": mask})
+        if isinstance(plan, TablePlan):
+            seen.append(sum("MatMul" in each for each in late(executable)))
+        got = {name: array.copy() for name, array in request.infer({"x": x, "mask": mask}).items()}
+        for _ in range(3):
+            request.infer({"x": x, "mask": mask})
+        wait_for_settling()
+        for name, array in request.infer({"x": x, "mask": mask}).items():
+            np.testing.assert_array_equal(array, got[name])
+    assert len(seen) > 20
+    assert not any(seen)

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from polydevice.processor.machine_code import function_of
 from polydevice.runtime.arena import Life
 from polydevice.symbolic_size import is_symbolic, number_of
 from polydevice.symbolic_trace import tracing
+from polydevice_cpu.algorithms.by_machine import matrices
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.engine import ALIGNMENT_BYTES
 from polydevice_cpu.plan import settling
@@ -154,8 +156,9 @@ def told(code):
 
 
 def of_table(plan, number):
-    """The same of a step of a table; what is an address is None."""
+    """The same of a step of a table, without calls of what is idle; what is an address is None."""
     first, end = plan.form.calls[number]
+    idle = function_of(matrices.IDLE).address
     starts = sorted({int(word) // 8 for word in plan.words[1 : 5 * _calls(plan) : 5]})
     for call in range(first, end):
         start = int(plan.words[5 * call + 1]) // 8
@@ -165,7 +168,8 @@ def of_table(plan, number):
             None if base != NOTHING else int(word)
             for word, base in zip(plan.words[start:behind], bases, strict=True)
         ]
-        yield int(plan.words[5 * call]), numbers
+        if plan.words[5 * call] != idle:
+            yield int(plan.words[5 * call]), numbers
 
 
 def _calls(plan):

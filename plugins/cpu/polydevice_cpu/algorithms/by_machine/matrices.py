@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from polydevice.processor.machine_code import function_of
-from polydevice.symbolic_size import decided
+from polydevice.symbolic_size import are_one, is_symbolic, largest, smallest
 from polydevice.symbolic_trace import current_trace
 from polydevice_cpu.algorithms.by_machine.code import Told, has_avx512
 from polydevice_cpu.algorithms.by_machine.matrix_code import (
@@ -92,7 +92,7 @@ def _products(
         return None
     if not 2 <= terms <= MOST_TERMS:
         return None
-    if min(WIDEST // 2, columns // BLOCK) > MOST_STACK // (4 * BLOCK * terms):
+    if smallest([WIDEST // 2, columns // BLOCK]) > MOST_STACK // (4 * BLOCK * terms):
         return None
     links: list[Link] = []
     others: list[Seen] = []
@@ -109,13 +109,14 @@ def _products(
             constants.append(int.from_bytes(struct.pack("<ff", *operand), "little", signed=True))
     found = []
     for width, start, count in _parts(columns, terms):
-        how, at_once = _how(terms, width, is_turned=is_turned), _at_once(rows, width)
-        turned = decided(min(columns, BLOCK)) if is_turned else BLOCK
-        code = _function(width, how, tuple(links), at_once, turned)
+        code = _code(rows, columns, terms, width, tuple(links), is_turned=is_turned)
         if code is None:
             return None
+        at_once = _by_formula(_at_once, rows, width)
         for sides, behind in _shares([first, second, *others, result], parts):
-            told = _numbers(sides, links, constants, (width, at_once), start, count, how)
+            told = _numbers(
+                sides, links, constants, (largest([width, 1]), at_once), start, count, is_turned
+            )
             found.append((code, (*behind, *told)))
     return tuple(found)
 
@@ -125,6 +126,9 @@ _known_products = lru_cache(maxsize=64)(_products)
 
 def _shares(sides: Sequence[Seen], parts: int) -> Iterator[tuple[Sequence[Seen], Sequence[int]]]:
     """Yield up to so many parts of the matrices, and how many bytes they lie behind the first."""
+    if parts == 1:
+        yield sides, [0] * len(sides)
+        return
     axis = 0 if sides[-1].shape[0] > sides[-1].shape[1] else 1
     matrices = sides[-1].shape[axis]
     ends = [matrices * number // min(parts, matrices) for number in range(min(parts, matrices) + 1)]
@@ -139,18 +143,70 @@ def _shares(sides: Sequence[Seen], parts: int) -> Iterator[tuple[Sequence[Seen],
         yield own, behind
 
 
+class _ByFormula(NamedTuple):
+    """A function of which a formula tells where it is."""
+
+    address: int
+
+
+IDLE = bytes.fromhex("f30f1efa31c0c3")  # endbr64; xor eax, eax; ret
+"""What is called where a formula finds nothing left to multiply."""
+
+
 @lru_cache(maxsize=256)
 def _function(
     width: int, how: Columns, chain: tuple[Link, ...], at_once: int, turned: int
 ) -> Any | None:
+    if not width:
+        return function_of(IDLE)
     code = product(width, how, chain, at_once, turned)
     return function_of(code) if has_avx512() else None
+
+
+def _code(
+    rows: int, columns: int, terms: int, width: int, chain: tuple[Link, ...], *, is_turned: bool
+) -> Any | None:
+    """Return the function for `width` vectors, for formulas one that depends on all sizes."""
+    sizes = rows, columns, terms, width
+    if not any(map(is_symbolic, sizes)):
+        return _function_for(is_turned, chain, *sizes)
+    address = _by_formula(_address_of(is_turned, chain), *sizes)
+    return None if address == 0 else _ByFormula(address)
+
+
+def _function_for(
+    is_turned: bool, chain: tuple[Link, ...], rows: int, columns: int, terms: int, width: int
+) -> Any | None:
+    how, at_once = _how(terms, width, is_turned=is_turned), _at_once(rows, width)
+    turned = min(columns, BLOCK) if is_turned and width else BLOCK
+    return _function(width, how, chain, at_once, turned)
+
+
+@lru_cache(maxsize=256)
+def _address_of(is_turned: bool, chain: tuple[Link, ...]) -> Callable[[int, int, int, int], int]:
+    """Return what gives the address of code, of numbers that may be out of all bounds; 0 of none.
+
+    It is one function for a chain, so that formulas ask it once for layers that are alike.
+    """
+
+    def address(rows: int, columns: int, terms: int, width: int) -> int:
+        if not 0 <= width <= WIDEST or columns < 1:
+            return 0
+        function = _function_for(is_turned, chain, rows, columns, terms, width)
+        return 0 if function is None else function.address
+
+    return address
+
+
+def _by_formula(function: Callable[..., int], *sizes: int) -> int:
+    trace = current_trace()
+    return function(*sizes) if trace is None else trace.computed_by(function, *sizes)
 
 
 def _at_once(rows: int, width: int) -> int:
     """How many rows are computed at once: for other numbers of few, there would be more code."""
     if rows >= max(ROWS.values()):
-        return ROWS[width]
+        return ROWS.get(width, 1)
     return FEW_ROWS if rows >= FEW_ROWS else 1
 
 
@@ -171,16 +227,25 @@ def _scope(operand: Seen, rows: int, columns: int) -> Scope | None:
 
 
 def _parts(columns: int, terms: int) -> list[tuple[int, int, int]]:
-    """(vectors, the first column, how often): the last columns may be computed twice."""
-    width = decided(min(WIDEST, columns // BLOCK, MOST_STACK // (4 * BLOCK * terms)))
-    if not width:
-        return [(1, 0, 1)]
-    found = [(width, 0, columns // (BLOCK * width))]
-    left = columns % (BLOCK * width)
-    if left:
-        last = decided(-(-left // BLOCK))
+    """(vectors, the first column, how often): the last columns may be computed twice.
+
+    There may be no vectors of them, where formulas tell.
+    """
+    most = smallest([WIDEST, columns // BLOCK, MOST_STACK // (4 * BLOCK * terms)])
+    width = largest([most, 1])
+    count = largest([columns // (BLOCK * width), 1])
+    left = largest([columns - BLOCK * width * count, 0])
+    found = [(width, 0, count)]
+    if is_symbolic(left) or left:
+        last = -(-left // BLOCK)
         found.append((last, columns - BLOCK * last, 1))
     return found
+
+
+def _step(side: Seen, result: Seen, axis: int) -> int:
+    """Bytes from one number to the next one of an axis; 0 of one for all that a result has."""
+    size, step = side.shape[axis], 4 * side.strides[axis]
+    return step if are_one(size, result.shape[axis]) or size > 1 else 0
 
 
 def _numbers(
@@ -190,7 +255,7 @@ def _numbers(
     tile: tuple[int, int],
     start: int,
     count: int,
-    how: Columns,
+    is_turned: bool,
 ) -> tuple[int, ...]:
     """What code is told behind the addresses; see `matrix_code`.
 
@@ -202,19 +267,14 @@ def _numbers(
     scopes = [scope for function, scope in links if function is not Function.LINEAR]
     of_operands = [0 if each is Scope.ALL else 4 for each in scopes]
     across = [0, 4 * sides[1].strides[3], *of_operands, 4]
-    down = [4 * each.strides[2] if each.shape[2] > 1 else 0 for each in sides]
+    outer, inner, down = ([_step(each, sides[-1], axis) for each in sides] for axis in range(3))
     down[1] = 0
-    outer, inner = (
-        [4 * each.strides[axis] if each.shape[axis] > 1 else 0 for each in sides] for axis in (0, 1)
-    )
     each_row = [*down]
-    each_row[1] = 4 * sides[1].strides[3 if how is Columns.TURNED else 2]
+    each_row[1] = 4 * sides[1].strides[3 if is_turned else 2]
     row_bytes, packed = 4 * BLOCK * width, -(-terms // BLOCK)
-    back = max(packed * BLOCK - terms, 0) if terms > BLOCK else 0
+    back = (packed * BLOCK - terms) * smallest([packed - 1, 1])
     addresses, _ = numbers(links)
-    stack = 8 * ((LEVELS + 1) * addresses + LEVELS) + 128
-    if how is not Columns.IN_PLACE:
-        stack += max(terms, BLOCK) * row_bytes
+    stack = 8 * ((LEVELS + 1) * addresses + LEVELS) + 128 + largest([terms, BLOCK]) * row_bytes
     return (
         *[start * step for step in across],
         *outer,
@@ -224,8 +284,8 @@ def _numbers(
         *[(rows - (tiles - 1) * at_once) * step for step in down],
         *each_row,
         *(*sides[-1].shape[:2], count, tiles, terms),
-        (1 << min(columns, BLOCK)) - 1,
-        *(stack, packed, (1 << min(terms, BLOCK)) - 1),
+        (1 << smallest([columns, BLOCK])) - 1,
+        *(stack, packed, (1 << smallest([terms, BLOCK])) - 1),
         *(4 * BLOCK, 4 * (BLOCK - back)),
         *(BLOCK * row_bytes, (BLOCK - back) * row_bytes),
         *constants,
