@@ -258,9 +258,9 @@ def _apart(layout: Descriptor) -> Descriptor:
 
 
 FEW_APART = 1 << 15
-"""So many numbers, in rows of one matrix that lie apart, are copied: oneDNN multiplies dense ones as
-fast, the copy included, and the same code serves other numbers of rows; of rows that lie apart, as
-the first ones of texts, it generates code of 0.3 ms for each number of them."""
+"""So many numbers, in rows of one matrix that lie apart, are copied: oneDNN multiplies dense ones
+as fast, the copy included, and the same code serves other numbers of rows; of rows that lie apart,
+as the first ones of texts, it generates code of 0.3 ms for each number of them."""
 
 
 def _are_few_apart(value: Value) -> bool:

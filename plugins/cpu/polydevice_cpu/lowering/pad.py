@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from polydevice.node import Node
     from polydevice_cpu.plan.building.builder import PlanBuilder
 
+
+MOST_RUNS = 24
+"""Up to which an axis is copied run by run: each takes some ten cycles, as many as to fetch sixteen
+elements one by one."""
 
 _Pads = tuple[tuple[int, ...], tuple[int, ...]]
 """How far a border reaches before and behind each axis."""
@@ -82,23 +86,45 @@ def _by_index(
         return None
     borders = enumerate(zip(before, behind, strict=True))
     padded = [
-        (axis, first + last, partial(_repeated, mode, first, last))
+        (axis, first + last, _Border(mode, first, last))
         for axis, (first, last) in borders
         if first or last
     ]
     return repeated(builder, node, value, padded) if padded else None
 
 
-def _repeated(mode: PadMode, first: int, last: int, size: int) -> Array:
-    """What each position of an axis repeats, of so many elements.
+class _Border(NamedTuple):
+    """What each position of an axis with a border repeats.
 
-    Args:
+    Attributes:
         mode: what the border shows.
         first: how far it reaches before the axis.
         last: how far behind it.
-        size: of the axis.
     """
-    return source_index(mode, size, np.arange(-first, size + last))
+
+    mode: PadMode
+    first: int
+    last: int
+
+    def elements(self, size: int) -> Array:
+        """Return which element of an axis of so many each position repeats."""
+        return source_index(self.mode, size, np.arange(-self.first, size + self.last))
+
+    def runs(self, size: int) -> Sequence[tuple[int, int]] | None:
+        """Return the same as runs; None of wide borders, or of an axis that they are wider than."""
+        first, last = self.first, self.last
+        inside = (0, size)
+        if self.mode is PadMode.EDGE:
+            before, behind = [(0, 1)] * first, [(size - 1, 1)] * last
+        elif self.mode is PadMode.WRAP:
+            before, behind = [(size - first, first)] * (first > 0), [(0, last)] * (last > 0)
+        else:
+            own = int(self.mode is PadMode.SYMMETRIC)  # it shows the outermost element again
+            before = [(n - own, 1) for n in range(first, 0, -1)]
+            behind = [(size - 2 - n + own, 1) for n in range(last)]
+        runs = [*before, inside, *behind]
+        is_within = self.mode is PadMode.EDGE or size > max(first, last)
+        return runs if len(runs) <= MOST_RUNS and is_within else None
 
 
 def _is_for_code(value: Value) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import permutations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -72,13 +73,35 @@ def taken(
     value, places = _in_order(builder, value)
     for table in sorted(tables, key=lambda each: len(each.index) / value.shape[each.axis]):
         axis, index = places.index(table.axis), np.ascontiguousarray(table.index[:, 0], np.int64)
-        start = partial(_start_taking, axis, index)
+        start = partial(_start_repeating, axis, _Told(index))
         value = _along(builder, node, value, (axis, len(index)), start)
     return value.from_memory_order(places)
 
 
-Repeating = Callable[[int], Array]
-"""Returns which element of an axis each result repeats, of an axis of so many."""
+class Repeating(Protocol):
+    """Which elements of an axis results repeat."""
+
+    def elements(self, size: int) -> Array:
+        """Return which element of an axis of so many each result repeats."""
+
+    def runs(self, size: int) -> Sequence[tuple[int, int]] | None:
+        """Return the same by formulas: runs of elements, where each begins, and how long it is.
+
+        None where they are too many, or no formula tells.
+        """
+
+
+@dataclass(frozen=True)
+class _Told:
+    """Elements that are told, of an axis of whatever size."""
+
+    index: Array
+
+    def elements(self, size: int) -> Array:
+        return self.index
+
+    def runs(self, size: int) -> None:
+        return None
 
 
 def repeated(
@@ -119,24 +142,19 @@ def _in_order(builder: PlanBuilder, value: Value) -> tuple[Value, list[int]]:
     return value.in_memory_order()
 
 
-def _start_taking(axis: int, index: Array, context: Context) -> Compute:
-    return _start_repeating(axis, partial(_as_told, index), context)
-
-
-def _as_told(index: Array, _: int) -> Array:
-    return index
-
-
 def _start_repeating(axis: int, repeating: Repeating, _: Context) -> Compute:
     def compute(x: Array, y: Array) -> tuple[()]:
-        np.take(x, repeating(x.shape[axis]), axis, out=y, mode="clip")
+        np.take(x, repeating.elements(x.shape[axis]), axis, out=y, mode="clip")
         return ()
 
     def prepare(values: Sequence[Value]) -> Code | None:
         shape, item_bytes = values[0].shape, values[0].dtype.itemsize
-        index = np.ascontiguousarray(repeating(shape[axis]), np.int64)
         if not has_avx512():
             return None
+        runs = repeating.runs(shape[axis])
+        if runs is not None:
+            return copies.in_runs(shape, axis, runs, item_bytes)
+        index = np.ascontiguousarray(repeating.elements(shape[axis]), np.int64)
         if taps.may_copy(shape, axis, item_bytes):
             return taps.copying(shape, axis, index)
         return copies.taken(shape, axis, index, item_bytes)

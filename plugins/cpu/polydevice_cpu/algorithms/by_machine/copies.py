@@ -33,6 +33,9 @@ from polydevice_cpu.onednn.engine import address_of
 AXES = 3
 """Axes in front of the rows."""
 
+MOST_RUNS = 32
+"""Which code is told next to where they are from, and not in an array of their own."""
+
 Side = tuple[int, int, int]
 """Elements of an axis, and how many there are before and behind."""
 
@@ -100,10 +103,32 @@ def taken(shape: Sequence[int], axis: int, index: Array, item_bytes: int) -> Cod
         index: [results], elements of it; those that follow each other are copied at once.
         item_bytes: of an element.
     """
+    runs = runs_of(index)
+    if len(runs) <= MOST_RUNS:
+        return in_runs(shape, axis, runs.tolist(), item_bytes)
     row = math.prod(shape[axis + 1 :]) * item_bytes
-    runs = runs_of(index) * row
+    runs *= row
     sizes = address_of(runs), math.prod(shape[:axis]), len(runs), shape[axis] * row
     return Code.of([(function_of(_in_runs()), (0, 0, *sizes))], runs)
+
+
+def in_runs(
+    shape: Sequence[int], axis: int, runs: Sequence[tuple[int, int]], item_bytes: int
+) -> Code:
+    """Return code that copies runs of elements along an axis, whose sizes may be formulas.
+
+    Args:
+        shape: of the source, row-major, without an axis of no elements.
+        axis: the axis.
+        runs: where each begins, and how many elements it has.
+        item_bytes: of an element.
+    """
+    row = math.prod(shape[axis + 1 :]) * item_bytes
+    sizes = 0, math.prod(shape[:axis]), len(runs), shape[axis] * row
+    told = 0, 0, *sizes, *(row * number for run in runs for number in run)
+    code = Code.of([(function_of(_in_runs()), told)])
+    (start,) = code.starts
+    return code._replace(pointers=(*code.pointers, (start + 2, start + 2 + len(sizes))))
 
 
 @lru_cache(maxsize=1)
