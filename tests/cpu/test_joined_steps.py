@@ -34,7 +34,7 @@ def normalised(x, epsilon):
 @with_avx512
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("affine", [True, False])
-@pytest.mark.parametrize("length", [1, 2, 15, 16, 17, 33, 64, 79, 80, 100, 1000, 4096])
+@pytest.mark.parametrize("length", [1, 2, 15, 16, 17, 33, 64, 79, 80, 100, 1000, 20001])
 def test_rows_of_every_length(side, affine, length):
     rng = np.random.default_rng(length)
     for rows, offset in ((1, 0), (3, 300), (70, -2)):
@@ -82,8 +82,7 @@ def test_rows_of_what_is_no_number():
     assert (y[4] == 0).all()
 
 
-def test_rows_that_are_too_long_have_no_code():
-    assert layer_norm.prepared(2, layer_norm.LONGEST + 1, 1e-5, affine=False) is None
+def test_no_rows_have_no_code():
     assert layer_norm.prepared(0, 8, 1e-5, affine=False) is None
 
 

@@ -188,3 +188,33 @@ def test_products_of_any_sizes_are_numbers(core, monkeypatch):
             np.testing.assert_array_equal(array, got[name])
     assert len(seen) > 20
     assert not any(seen)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("mode", ["reflect", "edge", "wrap"])
+def test_borders_and_statistics_of_any_sizes_are_numbers(core, mode, threads):
+    nodes, read, stored = [], "x", {"axes": np.array([2, 3])}
+    for layer in range(4):
+        stored[f"w{layer}"] = image(layer, 5, 5, 3, 3)
+        stored[f"s{layer}"], stored[f"b{layer}"] = image(layer, 5), image(layer + 1, 5)
+        stored[f"sides{layer}"] = np.array([0, 0, layer, 2, 0, 0, 1, layer])
+        nodes += [
+            ("Pad", [read, f"sides{layer}"], [f"p{layer}"], {"mode": mode}),
+            ("Conv", [f"p{layer}", f"w{layer}"], [f"c{layer}"], {}),
+            ("InstanceNormalization", [f"{n}{layer}" for n in "csb"], [f"n{layer}"], {}),
+            ("Relu", [f"n{layer}"], [f"r{layer}"], {}),
+        ]
+        read = f"r{layer}"
+    nodes += [("MeanVarianceNormalization", [read], ["y"], {"axes": [1, 2, 3]})]
+    model = models.build(nodes, {"x": ["n", 5, "h", "w_"]}, ["y"], stored, opset=19)
+    executable = load(core, model, CPU_THREADS_NUM=threads)
+    request = executable.create_infer_request()
+    random = np.random.default_rng(6)
+    seen: set[str] = set()
+    for number in range(16):
+        sizes = random.integers(5, 90, 2).tolist()
+        plan = run(executable, request, model, {"x": image(number, 1 + number % 3, 5, *sizes)})
+        if isinstance(plan, TablePlan) and number > 6:
+            seen |= late(executable)
+    assert "Pad" not in seen
+    assert threads > 1 or "MVN" not in seen  # which threads share where there are many numbers

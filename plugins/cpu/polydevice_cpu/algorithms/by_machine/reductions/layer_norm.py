@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from polydevice.processor.machine_code import function_of
+from polydevice.symbolic_size import single_bits
 from polydevice_cpu.algorithms.by_machine.code import Told, has_avx512, told
 from polydevice_cpu.algorithms.by_machine.instructions import (
     ADD,
@@ -41,9 +42,6 @@ from polydevice_cpu.algorithms.by_machine.rows.chain import (
     with_quotients,
 )
 
-LONGEST = 1 << 12
-"""Numbers of a row that stay at hand while it is read three times."""
-
 MOST_OPERANDS = 2
 
 _LANES, _AT_ONCE = 16, 4
@@ -63,12 +61,22 @@ _ADDED_UP = (
 _SPREAD = "62f27d4818d2"
 """vbroadcastss zmm2, xmm2"""
 
-_INVERSE_ROOT = "c5ea51d2c5fa5ed2"
-"""vsqrtss xmm2, xmm2, xmm2; vdivss xmm2, xmm0, xmm2"""
+_ROOT = "c5ea51d2"
+"""vsqrtss xmm2, xmm2, xmm2"""
+
+_INVERSE = "c5fa5ed2"
+"""vdivss xmm2, xmm0, xmm2"""
 
 
 def prepared(
-    rows: int, length: int, epsilon: float, steps: Sequence[Step] = (), *, affine: bool
+    rows: int,
+    length: int,
+    epsilon: float,
+    steps: Sequence[Step] = (),
+    *,
+    affine: bool,
+    is_outside: bool = False,
+    begin: int = 0,
 ) -> Told | None:
     """Return code that is told addresses of rows, scale, shift, operands of steps, and results.
 
@@ -78,28 +86,33 @@ def prepared(
         epsilon: what is added to variances.
         steps: what is done to numbers then; operands are one number for all of them.
         affine: whether there are a scale and a shift.
+        is_outside: whether epsilon is added to the roots of variances instead.
+        begin: how many rows of those that it is told are passed over.
 
     Returns:
         None where there is no such code.
     """
     steps = with_quotients(steps, [True] * len(steps))
     operands = sum(isinstance(step, int) and step != HELD for step in steps)
-    if not (has_avx512() and rows > 0 and 0 < length <= LONGEST) or operands > MOST_OPERANDS:
+    if not (has_avx512() and rows > 0 and length > 0) or operands > MOST_OPERANDS:
         return None
-    function, constants = _function(affine, steps, operands)
+    function, constants = _function(affine, is_outside, steps, operands)
     if function is None:
         return None
-    vectors, rest = divmod(length, _LANES)
-    addresses = 2 + 2 * affine + operands
-    numbers = [0] * addresses
-    numbers += [rows, *divmod(vectors, _AT_ONCE), vectors, (1 << rest) - 1, 4 * rest]
-    pack = struct.Struct(f"<{len(numbers)}q2f{len(constants)}s").pack
-    return function, told(pack, *numbers, 1 / length, epsilon, constants)
+    vectors, rest = length // _LANES, length % _LANES
+    passed = 4 * begin * length
+    numbers = [passed, *[0] * (2 * affine + operands), passed]
+    numbers += [rows, vectors // _AT_ONCE, vectors % _AT_ONCE, vectors, (1 << rest) - 1, 4 * rest]
+    numbers.append(single_bits(1 / length) + (single_bits(epsilon) << 32))
+    pack = struct.Struct(f"<{len(numbers)}q{len(constants)}s").pack
+    return function, told(pack, *numbers, constants)
 
 
 @lru_cache(maxsize=64)
-def _function(affine: bool, steps: tuple[Step, ...], operands: int) -> tuple[Any | None, bytes]:
-    code = _Rows(affine, steps, operands)
+def _function(
+    affine: bool, is_outside: bool, steps: tuple[Step, ...], operands: int
+) -> tuple[Any | None, bytes]:
+    code = _Rows(affine, is_outside, steps, operands)
     return function_of(code.emitted()), code.told()
 
 
@@ -109,9 +122,11 @@ class _Rows(Chain):
     R8 points to a row, R12 to its results, R9 and R10 to scale and shift.
     """
 
-    def __init__(self, affine: bool, steps: Sequence[Step], operands: int) -> None:
+    def __init__(
+        self, affine: bool, is_outside: bool, steps: Sequence[Step], operands: int
+    ) -> None:
         super().__init__(steps)
-        self._is_affine = affine
+        self._is_affine, self._is_outside = affine, is_outside
         self._operands = _OPERANDS_AT[:operands]
         self._addresses = 2 + 2 * affine + operands
         numbers = range(self._addresses, self._addresses + 7)
@@ -144,9 +159,13 @@ class _Rows(Chain):
         self.vector(MUL, _MEAN, _SUM, R14, behind=2 * self._inverse, is_one=True)
         self._append_sum(is_centred=True)
         self.vector(MUL, _SUM, _SUM, R14, behind=2 * self._inverse, is_one=True)
+        if self._is_outside:
+            self.raw(_ROOT)
         self.vector(ADD, _SUM, _SUM, R14, behind=2 * self._inverse + 1, is_one=True)
+        if not self._is_outside:
+            self.raw(_ROOT)
         self.spread(_X, RDI)  # 1
-        self.raw(_INVERSE_ROOT + _SPREAD)
+        self.raw(_INVERSE + _SPREAD)
         self._append_results()
         self.again(RBX, start)
         self.end(0)
