@@ -12,6 +12,7 @@ from polydevice_cpu.algorithms.by_machine.windows import sums
 from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.filling import filled
 from polydevice_cpu.plan.filling.by_machine import positions
+from polydevice_cpu.plan.filling.by_machine import weights as packed
 from tests.cpu import models
 from tests.cpu.loading import asked_from_now, image, load
 from tests.cpu.machine_code import by_machine_code, compared, with_avx512
@@ -103,7 +104,7 @@ def test_products_of_many_numbers_are_left_to_onednn(core):
 
 
 def test_weights_of_many_parts_are_left_to_onednn(core, monkeypatch):
-    monkeypatch.setattr(positions, "MOST_PARTS", 2)
+    monkeypatch.setattr(packed, "MOST_PARTS", 2)
     model = convolution(FOLLOWED["nothing"], 8, 200)
     executable = load(core, model, CPU_THREADS_NUM=1)
     feeds = [image(k, 1, 8, *sizes) for k, sizes in enumerate(SIZES)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import mmap
+import os
 import platform
 import sys
 from functools import partial
@@ -118,6 +119,22 @@ def calls_at(address: int, count: int, kind: type[C]) -> C | None:
 def _count(count: int) -> ctypes.c_size_t:
     """A number of calls; to be given plain numbers takes a function twice as long."""
     return ctypes.c_size_t(count)
+
+
+@functools.cache
+def cache_bytes(level: int, *, default: int) -> int:
+    """Return what a core's cache of data holds, as the system's C library tells it.
+
+    Args:
+        level: 1 or 2.
+        default: returned where nothing is told.
+    """
+    if sys.platform != "linux":
+        return default
+    try:
+        return max(os.sysconf({1: 188, 2: 191}[level]), 0) or default
+    except (OSError, ValueError):
+        return default
 
 
 @functools.cache

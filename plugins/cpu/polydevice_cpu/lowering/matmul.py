@@ -266,10 +266,9 @@ as the first ones of texts, it generates code of 0.3 ms for each number of them.
 def _are_few_apart(value: Value) -> bool:
     """Whether a matrix of few rows has them apart."""
     *lead, rows, columns = value.shape
-    if value.strides is None or rows == 1 or value.strides[-1] != 1:
+    if value.strides is None or value.strides[-1] != 1 or value.strides[-2] == columns:
         return False
-    is_dense = value.strides[-2] == columns
-    return not is_dense and math.prod(lead) == 1 and chosen(lambda: rows * columns <= FEW_APART)
+    return chosen(lambda: rows != 1 and math.prod(lead) == 1 and rows * columns <= FEW_APART)
 
 
 FEW_ROWS = 16

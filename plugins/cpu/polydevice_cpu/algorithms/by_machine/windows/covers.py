@@ -74,7 +74,8 @@ class Cover(NamedTuple):
         element: bytes between two elements of a window.
         is_own: whether channels have a source each.
         is_one: whether the result is one position.
-        row: channels that a row of weights has, if not as many.
+        row: channels that a row of weights has, if not as many; those of the next ones are in rows
+            behind all of these.
         numbers: what these take.
     """
 
@@ -84,6 +85,12 @@ class Cover(NamedTuple):
     is_one: bool = False
     row: int = 0
     numbers: Numbers = FLOATS
+
+    def parts(self) -> list[Cover]:
+        """Return what covers the channels of each row of weights."""
+        row = self.row or self.channels
+        starts = range(0, self.channels, row)
+        return [self._replace(channels=min(row, self.channels - start)) for start in starts]
 
     def tiles(self) -> list[tuple[Tile, int]]:
         """Return tiles, and how many of each there are; those of what is left are at the end."""

@@ -5,6 +5,7 @@ oneDNN generates its own for every size. Numbers are added in the order in which
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,8 +21,8 @@ from polydevice_cpu.algorithms.by_machine.windows.window_code import (
     WindowCode,
 )
 
-NARROW = 4
-"""Positions that are computed at once where fewer than a tile's are left; else one by one."""
+NARROW = 8, 5, 4, 1
+"""Positions that are computed at once where fewer than a tile's are left."""
 
 
 def kernel(
@@ -107,13 +108,14 @@ def _append_line(
 ) -> None:
     """Compute positions of a line: as many as a tile has, and what is left."""
     may_repeat = Function.SUM not in chain
-    for width in (tile.width, NARROW, 1) if tile.width > 1 else (1,):
+    widths = tile.width, *(width for width in NARROW if width < tile.width)
+    for width, narrower in itertools.pairwise((*widths, 1)):
         next_item = len(code.text)
         code.load(RSI, RSP, AT["left"])
         left_out = []
         if may_repeat and width > 1:
             # The last ones may overlap those before: go back by as many as are missing.
-            code.compare(RSI, NARROW if width > NARROW else 0)
+            code.compare(RSI, narrower if narrower > 1 else 0)
             left_out.append(code.ahead("0f8e"))  # jle
             code.load(RDI, RSP, AT["positions"])
             code.compare(RDI, width)

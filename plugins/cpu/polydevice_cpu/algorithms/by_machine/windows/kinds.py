@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from polydevice.symbolic_size import decided, is_symbolic, is_within
+from polydevice.symbolic_size import decided, is_symbolic, is_within, largest
 
 _Kind = tuple[int, int, int, int]
 NUMBERS = 4
@@ -107,7 +107,7 @@ def kinds_of(count: int, size: int, taps: int, step: int, left_out: int, pad: in
         return Kinds((0, 1, 0, taps), 1, taps)
     reach = (taps - 1) * (left_out + 1) + 1
     if size >= reach:  # or a window reaches over both ends
-        over = decided((count - 1) * step - pad + reach - size)
+        over = decided(largest([(count - 1) * step - pad + reach - size, 0]))
         ends = _ends(taps, step, left_out, pad, over)
         if ends is not None:
             first, last, before, behind, elements = ends

@@ -136,19 +136,25 @@ class Constants:
         left, begin, heads = -(-cover.channels // BLOCK), 0, []
         read, written = cover.numbers.source if cover.is_own else 0, cover.numbers.result
         last, all_ = (1 << (cover.channels - 1) % BLOCK + 1) - 1, (1 << BLOCK) - 1
-        for tile, count in cover.tiles():
-            function = made.of(tile)
-            if function is None:
-                return None
-            left -= tile.blocks * count
-            words: tuple[int, ...] = (
-                *(weights + 4 * begin, bias + 4 * begin, count, cover.element),
-                4 * (cover.row or cover.channels),
-                *(all_ if left else last, slopes - bias),
-            )
-            words += () if scales == 0 else (scales - bias,)
-            heads.append(_Head(function, (begin * read, begin * written), words))
-            begin += BLOCK * tile.blocks * count
+        row = cover.row or cover.channels
+        parts = cover.parts()
+        for number, part in enumerate(parts):
+            if self.weights is not None and len(parts) > 1:
+                weights = _address(self.weights) + self.weights.nbytes // len(parts) * number
+            begin = row * number
+            for tile, count in part.tiles():
+                function = made.of(tile)
+                if function is None:
+                    return None
+                left -= tile.blocks * count
+                words: tuple[int, ...] = (
+                    weights + 4 * (begin - row * number),
+                    *(bias + 4 * begin, count, cover.element, 4 * row),
+                    *(all_ if left else last, slopes - bias),
+                )
+                words += () if scales == 0 else (scales - bias,)
+                heads.append(_Head(function, (begin * read, begin * written), words))
+                begin += BLOCK * tile.blocks * count
         return tuple(heads)
 
 

@@ -33,18 +33,13 @@ from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor, is_
 from polydevice_cpu.onednn.primitive import SymbolicPrimitive
 from polydevice_cpu.plan.filling.by_machine import integers
 from polydevice_cpu.plan.filling.by_machine.chains import chain_of, inputs_of, numbers_of
+from polydevice_cpu.plan.filling.by_machine.weights import in_rows
 from polydevice_cpu.plan.filling.recipe import Packing, ValueForm
 
 _CONVOLUTION, _PRODUCT = "brgconv_1x1:avx512_core", "brg:avx512_core"
 MOST_CHANNELS = {_CONVOLUTION: 1024, _PRODUCT: 512}
 """oneDNN's code whose order of adding is followed, and up to how many channels of a source: of
 more, products add sums."""
-
-ROWS = 64, 48, 32, 16
-"""Channels next to each other in oneDNN's weights."""
-
-MOST_PARTS = 16
-"""Parts of weights, each of which is told of by itself."""
 
 MORE_NS, FOR_NOW_US, STAYING_US = 0.02, 150.0, 3.0
 """How much longer than oneDNN's code a step takes (-40 to 15 %), and how much longer all may: until
@@ -212,7 +207,7 @@ def _ready(
     plain = matrix.reshape(source, results)
     if given.implementation == _CONVOLUTION:
         plain = matrix.reshape(results, source).T
-    packed = _in_rows(packing(given_weights, given.witness.weights).storage.array, plain)
+    packed = in_rows(packing(given_weights, given.witness.weights).storage.array, plain)
     if packed is None:
         return None
     followed = chain_of(attributes, result) or ()
@@ -237,7 +232,7 @@ def _of_bytes(
     plain, array = integers.packed_weights(given, form, None), form.given.storage.array
     if found is None or plain is None or array is None:
         return None
-    packed = _in_rows(packing(array, given.witness.weights).storage.array, plain)
+    packed = in_rows(packing(array, given.witness.weights).storage.array, plain)
     if packed is None:
         kept = integers.packed_weights(given, form, packing)
         assert kept is not None
@@ -272,33 +267,6 @@ def _told_once(
     ends = [*code.starts[1:], len(code.numbers)]
     places = [end + POSITIONS_AT for end in ends]
     return _Ready(functions, parts, row, source, results, code, places, steps, threads, of_bytes)
-
-
-def _in_rows(packed: Array | None, plain: Array) -> Array | None:
-    """Weights as oneDNN has them: [parts, channels of the source, some of the result].
-
-    Args:
-        packed: their bytes.
-        plain: [channels of the source, of the result].
-
-    Returns:
-        None where they lie otherwise.
-    """
-    source, results = plain.shape
-    found = None if packed is None else packed.reshape(-1).view(plain.dtype)
-    for row in ROWS if found is not None else ():
-        parts = -(-results // row)
-        assert found is not None
-        if found.size % (parts * row) or found.size < parts * row * source or parts > MOST_PARTS:
-            continue
-        seen = found.reshape(parts, -1, row)
-        pieces = [plain[:, number * row : number * row + row] for number in range(parts)]
-        if all(
-            np.array_equal(own[:source, : piece.shape[1]], piece)
-            for own, piece in zip(seen, pieces, strict=True)
-        ):
-            return seen
-    return None
 
 
 def _shared(ready: _Ready, positions: int) -> Code | None:

@@ -6,9 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import TypeGuard, cast
 
-from polydevice.symbolic_size import is_symbolic
+from polydevice.processor.machine_code import cache_bytes
+from polydevice.symbolic_size import is_symbolic, smallest
 from polydevice_cpu.algorithms.by_machine.code import may_share
 from polydevice_cpu.algorithms.by_machine.windows.covers import Windows
+from polydevice_cpu.algorithms.by_machine.windows.tiles import BLOCK
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Algorithm, DataType
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor, is_open
@@ -22,27 +24,29 @@ from polydevice_cpu.plan.filling.by_machine.integers import (
 
 CONVOLUTION, TRANSPOSED = "convolution_forward", "deconvolution_forward"
 DEPTHWISE, PRODUCT = "brdgmm_dw:avx512_core", "brg:avx512_core"
-_WITH_ALL_CHANNELS, OF_ONE_ELEMENT = (
-    ("brgconv:avx512_core", "jit:avx512_core"),
-    "brgconv_1x1:avx512_core",
-)
+BY_LINES, OF_ONE_ELEMENT = "brgconv:avx512_core", "brgconv_1x1:avx512_core"
+_WITH_ALL_CHANNELS = BY_LINES, "jit:avx512_core"
 """oneDNN's code whose order of adding is followed; other code pads with zeros, or adds in parts."""
 
 MOST_US = {"brgconv:avx512_core": 700.0, "jit:avx512_core": 110.0}
-MOST_US |= {DEPTHWISE: 60.0, PRODUCT: 150.0, OF_ONE_ELEMENT: 150.0}
+MOST_US |= {DEPTHWISE: 60.0, PRODUCT: 150.0, OF_ONE_ELEMENT: 300.0}
 """How much longer than oneDNN's the code may take: a plan runs eight times so, and oneDNN takes
-0.95, 0.45, 0.25 and 0.35 ms to choose, generate and bind code for a size."""
+0.95, 0.45, 0.25, 0.35 and 0.9 ms to choose, generate and bind code for a size."""
 
-MORE_NS = {"brgconv:avx512_core": 0.015, "jit:avx512_core": 0.04, DEPTHWISE: 0.03, PRODUCT: 0.03}
+MORE_NS = {"brgconv:avx512_core": 0.03, "jit:avx512_core": 0.04, DEPTHWISE: 0.03, PRODUCT: 0.03}
 MORE_NS |= {OF_ONE_ELEMENT: 0.02}
-"""How much longer a step takes than in oneDNN's code: -3 to 20, 15 to 25, -12 to 15 and, where
+"""How much longer a step takes than in oneDNN's code: -3 to 25, 15 to 25, -12 to 15 and, where
 there are few channels, -50 to 40 %."""
 
 MOST_POOLS_US = 80.0
 """How long it may take for pools: oneDNN's takes a third at least, and 0.2 to 0.3 ms to make."""
 
-MOST_CHANNELS, MOST_OF_ONE_ELEMENT = 96, 1024
-"""Channels of a source that oneDNN adds in one go, and those of windows of one element."""
+MOST_CHANNELS, MOST_OF_ONE_ELEMENT, MOST_LINES = 96, 1024, 1024
+"""Channels of a source that oneDNN adds in one go, and those of windows of one element, and of code
+that reads lines."""
+
+MOST_AT_ONCE = 28
+"""Positions that this code computes at once, of 16 channels; of more half as many or fewer."""
 
 MOST_WEIGHTS_BYTES = 1 << 20
 """Weights of convolutions along one axis, which are read for every few positions: up to so many
@@ -166,9 +170,40 @@ def _may_be_of_rows(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
     )
 
 
-def most_channels(given: Primitive) -> int:
-    """Return how many channels of a source oneDNN's code adds in one go."""
-    return MOST_OF_ONE_ELEMENT if given.implementation == OF_ONE_ELEMENT else MOST_CHANNELS
+def most_channels(given: Primitive, windows: Windows, wide: int = MOST_AT_ONCE) -> int:
+    """Return of how many channels of a source oneDNN's code adds up all in one go.
+
+    Args:
+        given: the primitive.
+        windows: where they lie.
+        wide: positions of a row of the result; as many as there may be where that is not known.
+    """
+    if given.implementation == OF_ONE_ELEMENT:
+        return MOST_OF_ONE_ELEMENT
+    weights = given.arguments[WEIGHTS] if isinstance(given, SymbolicPrimitive) else None
+    if given.implementation != BY_LINES or not isinstance(weights, Descriptor):
+        return MOST_CHANNELS
+    return most_in_lines(windows, weights.shape[0], wide)
+
+
+def most_in_lines(windows: Windows, results: int, wide: int = MOST_AT_ONCE) -> int:
+    """Return the same of code that reads several lines of a source for some positions at once.
+
+    Of more channels than fit into the caches with their weights, it adds some of them after the
+    others (seen in oneDNN 3.2 with 3,000 random convolutions).
+
+    Args:
+        windows: where they lie.
+        results: channels of the result.
+        wide: see `most_channels`.
+    """
+    at_once = smallest([wide, MOST_AT_ONCE if results <= BLOCK else MOST_AT_ONCE // 2])
+    (high, across), (_, along) = windows.sizes, windows.steps
+    line = 4 * ((at_once - 1) * along + across)
+    weights = 4 * high * across * min(-(-results // BLOCK), 4) * BLOCK
+    first, second = cache_bytes(1, default=32 << 10), cache_bytes(2, default=1 << 20)
+    most: int = smallest([first // line, second // (weights + high * line), MOST_LINES])
+    return most
 
 
 def is_in_order(

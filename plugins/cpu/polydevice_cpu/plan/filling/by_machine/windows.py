@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from polydevice.dtype import Array
 from polydevice.symbolic_size import Number, is_symbolic, is_within
 from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.algorithms.by_machine.windows.covers import FLOATS, Numbers, Windows, cover_of
@@ -71,6 +70,7 @@ from polydevice_cpu.plan.filling.by_machine.suitable_windows import (
     most_channels,
     stays_by_machine,
 )
+from polydevice_cpu.plan.filling.by_machine.weights import dense, of_windows
 from polydevice_cpu.plan.filling.recipe import Packing, ValueForm
 from polydevice_cpu.plan.value import Value
 
@@ -90,6 +90,7 @@ class _Form(NamedTuple):
         stays: whether it is computed so in plans that run often, too.
         phases: of a transposed convolution.
         of_bytes: what else is the same, of bytes.
+        row: how many channels of the result a row of weights has, where it is some of them.
     """
 
     window: tuple[int, ...]
@@ -99,6 +100,7 @@ class _Form(NamedTuple):
     stays: bool = False
     phases: Sequence[Phase] = ()
     of_bytes: Prepared | None = None
+    row: int = 0
 
 
 class WindowSizes:
@@ -124,7 +126,8 @@ class WindowSizes:
         self.least_wide, channels = -1, given.src.shape[1]
         if len(behind) == 2 and is_known(channels, *behind, *windows.pads, *windows.gaps):
             reach = max(windows.pads[1], behind[1], 1)
-            if is_in_order(windows, behind, channels, reach, most_channels(given)):
+            most = most_channels(given, windows)
+            if is_in_order(windows, behind, channels, reach, most):
                 self.least_wide = 0 if windows.is_depthwise else reach
         source, result = _as_picture(given.src.shape), _as_picture(given.dst.shape)
         apart: Number = 0
@@ -239,6 +242,8 @@ class WindowsByMachine:
             told = self._asked(given, place, sides, sizes, form)
         if told is None:
             return None
+        if form.row:
+            told = told._replace(cover=told.cover._replace(row=form.row))
         takes_us = 0.0 if form.stays else taken_us(told, MORE_NS.get(code, 0.0))
         if not is_within(takes_us, threads * MOST_US[code]):
             return None
@@ -275,7 +280,7 @@ class WindowsByMachine:
         """What code of a convolution is told; None where oneDNN computes it."""
         windows, behind = _windows_of(given, sizes, form)
         channels, wide = sides[0].shape[1], sides[1].shape[-1]
-        most = most_channels(given)
+        most = most_channels(given, windows, wide)
         if not form.stays and not is_in_order(windows, behind, channels, wide, most):
             return None
         return self._told(place, sides, windows, sizes)
@@ -389,16 +394,17 @@ def _form(
     bias = found.pop(Arg.BIAS, None)
     slopes = next(iter(found.values()), None)
     if given.name == "matmul":
-        packed = _dense(packing, array)
+        packed = dense(packing, array)
         return _Form(array.shape[1:], False, code, Constants(packed, bias, None, shares))
     if given.name == TRANSPOSED:
         (step,), _, (pad,), _ = cast("Geometry", given.arguments[GEOMETRY])
         known = Constants(None, bias, slopes, shares)
-        made = phases(array.transpose(2, 1, 0), step, pad, known, partial(_dense, packing))
+        made = phases(array.transpose(2, 1, 0), step, pad, known, partial(dense, packing))
         return None if made is None else _Form(array.shape[-1:], False, code, known, True, made)
     axes = len(given.src.shape) - 2
-    known = Constants(_packed(array, axes, given, packing), bias, slopes, shares)
-    return _Form(array.shape[-axes:], is_own, code, known, stays_by_machine(given))
+    own, row = of_windows(array, axes, given, packing)
+    known = Constants(own, bias, slopes, shares)
+    return _Form(array.shape[-axes:], is_own, code, known, stays_by_machine(given), row=row)
 
 
 def _form_of_bytes(
@@ -423,30 +429,6 @@ def _form_of_bytes(
             return None
         return _Form(window, False, found.functions, known, True, made, found)
     return _Form(window, is_own, found.functions, known, True, of_bytes=found)
-
-
-def _dense(packing: Packing, array: Array) -> Array:
-    """Numbers as they lie one behind the other, kept once for the network."""
-    packed = packing(array, Descriptor.dense(array.shape)).storage.array
-    assert packed is not None
-    return packed.view(array.dtype)[: array.size].reshape(array.shape)
-
-
-def _packed(array: Array, axes: int, given: SymbolicPrimitive, packing: Packing) -> Array | None:
-    """Weights by elements; where oneDNN has them so, they are not packed once more."""
-    order = *range(array.ndim - axes, array.ndim), *range(1, array.ndim - axes), 0
-    wanted = array.transpose(order).reshape(-1)
-    theirs = packing(array, given.witness.weights).storage.array
-    if theirs is not None and np.array_equal(theirs.reshape(-1).view(np.float32), wanted):
-        return theirs
-    return packing(array, _by_elements(array.shape, axes)).storage.array
-
-
-def _by_elements(shape: tuple[int, ...], axes: int) -> Descriptor:
-    """The layout of weights with channels of the result next to each other, and behind windows."""
-    results, *groups = shape[:-axes]
-    steps = row_major((*shape[-axes:], *groups, results))
-    return Descriptor.strided(shape, (1, *steps[axes:-1], *steps[:axes]))
 
 
 def _as_picture(shape: tuple[int, ...]) -> tuple[int, ...]:

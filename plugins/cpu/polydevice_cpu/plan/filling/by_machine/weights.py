@@ -1,0 +1,83 @@
+"""Weights as machine code reads them: those of oneDNN wherever it has them so."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice_cpu.onednn.descriptor import Descriptor, row_major
+from polydevice_cpu.onednn.primitive import SymbolicPrimitive
+from polydevice_cpu.plan.filling.recipe import Packing
+
+ROWS = 64, 48, 32, 16
+"""Channels next to each other in oneDNN's weights."""
+
+MOST_PARTS = 32
+"""Parts of weights, each of which is told of by itself."""
+
+
+def dense(packing: Packing, array: Array) -> Array:
+    """Return numbers as they lie one behind the other, kept once for the network."""
+    packed = packing(array, Descriptor.dense(array.shape)).storage.array
+    assert packed is not None
+    return packed.view(array.dtype)[: array.size].reshape(array.shape)
+
+
+def of_windows(
+    array: Array, axes: int, given: SymbolicPrimitive, packing: Packing
+) -> tuple[Array | None, int]:
+    """Return weights by elements of a window, and how many channels of the result are in a row.
+
+    Args:
+        array: [channels of the result, groups or of the source, elements of a window, by axes].
+        axes: of these.
+        given: what multiplies by them.
+        packing: returns a constant in a layout.
+
+    Returns:
+        Those of oneDNN, by parts of the result's channels where it has several, or packed once
+        more; 0 where all channels are in one row.
+    """
+    order = *range(array.ndim - axes, array.ndim), *range(1, array.ndim - axes), 0
+    wanted = array.transpose(order)
+    theirs = packing(array, given.witness.weights).storage.array
+    if theirs is not None and np.array_equal(theirs.reshape(-1).view(array.dtype), wanted.flat):
+        return theirs, 0
+    parts = in_rows(theirs, wanted.reshape(-1, len(array)))
+    if parts is not None and array.ndim == axes + 2:
+        return parts, parts.shape[-1]
+    return packing(array, _by_elements(array.shape, axes)).storage.array, 0
+
+
+def _by_elements(shape: tuple[int, ...], axes: int) -> Descriptor:
+    """The layout of weights with channels of the result next to each other, and behind windows."""
+    results, *groups = shape[:-axes]
+    steps = row_major((*shape[-axes:], *groups, results))
+    return Descriptor.strided(shape, (1, *steps[axes:-1], *steps[:axes]))
+
+
+def in_rows(packed: Array | None, plain: Array) -> Array | None:
+    """Return weights as oneDNN has them: [parts, of the source, some channels of the result].
+
+    Args:
+        packed: their bytes.
+        plain: [elements and channels of the source, channels of the result].
+
+    Returns:
+        None where they lie otherwise.
+    """
+    source, results = plain.shape
+    found = None if packed is None else packed.reshape(-1).view(plain.dtype)
+    for row in ROWS if found is not None else ():
+        parts = -(-results // row)
+        assert found is not None
+        if found.size % (parts * row) or found.size < parts * row * source or parts > MOST_PARTS:
+            continue
+        seen = found.reshape(parts, -1, row)
+        pieces = [plain[:, number * row : number * row + row] for number in range(parts)]
+        if all(
+            np.array_equal(own[:source, : piece.shape[1]], piece)
+            for own, piece in zip(seen, pieces, strict=True)
+        ):
+            return seen
+    return None
