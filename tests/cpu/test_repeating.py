@@ -9,7 +9,7 @@ from polydevice.errors import InferenceError, ShapeError
 from polydevice_cpu.plan.compiled import RequestPlans
 from polydevice_cpu.plan.tails import repeating
 from polydevice_cpu.plan.tails.repeating import OFTEN
-from tests.cpu.loading import at_once, load
+from tests.cpu.loading import at_once, image, load
 from tests.cpu.models import answer, build
 
 F = np.float32
@@ -161,3 +161,47 @@ def test_what_lies_where_it_has_lain_is_read_there(core):
             "mask": rng.random(rows) < 0.5,
         }
         assert_right(made, request, feed)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_is_read_by_a_plan_lives_until_it_has_run(core, threads):
+    """Rows that only data tells, spread over windows without a copy, as where a detector pools.
+
+    The part's plan reads copies of 80 to 160 KB, which nobody else holds.
+    """
+    spread = [4, 7, 7]
+    stored = {
+        "zero": np.float32(0), "first": np.array([0]), "ones": np.array([1, 1, *spread[1:]]),
+        "column": np.array([-1, 1, 1, 1]), "tail": np.array(spread), "last": np.array([2, 3]),
+        "w": image(1, int(np.prod(spread)), 16), "b": image(2, 16), "at": np.int64(0),
+    }  # fmt: skip
+    nodes = [
+        ("Greater", ["s", "zero"], ["chosen"], {}),
+        ("NonZero", ["chosen"], ["places"], {}),
+        ("Squeeze", ["places", "first"], ["flat"], {}),
+        ("Gather", ["x", "flat"], ["rows"], {"axis": 0}),
+        ("Gather", ["rows", "at"], ["level"], {"axis": 1}),
+        ("Greater", ["level", "zero"], ["own"], {}),
+        ("NonZero", ["own"], ["own_places"], {}),
+        ("Squeeze", ["own_places", "first"], ["index"], {}),
+        ("Gather", ["rows", "index"], ["taken"], {"axis": 0}),
+        ("Unsqueeze", ["taken", "last"], ["wide"], {}),
+        ("Expand", ["wide", "ones"], ["updates"], {}),
+        ("Shape", ["level"], ["count"], {}),
+        ("Concat", ["count", "tail"], ["whole"], {"axis": 0}),
+        ("ConstantOfShape", ["whole"], ["empty"], {}),
+        ("Reshape", ["index", "column"], ["index_column"], {}),
+        ("Shape", ["index"], ["own_count"], {}),
+        ("Concat", ["own_count", "tail"], ["own_whole"], {"axis": 0}),
+        ("Expand", ["index_column", "own_whole"], ["indices"], {}),
+        ("ScatterElements", ["empty", "indices", "updates"], ["pooled"], {"axis": 0}),
+        ("Flatten", ["pooled"], ["line"], {}),
+        ("Gemm", ["line", "w", "b"], ["y"], {}),
+    ]
+    made = build(nodes, {"x": ["n", 4], "s": ["n"]}, ["y"], stored, opset=16)
+    request = load(core, made, CPU_THREADS_NUM=threads).create_infer_request()
+    for seed, size in enumerate([400, 400, 300, 400, 700, 300]):
+        given = {"x": image(seed, size, 4), "s": image(seed % 2, size)}
+        (wanted,) = answer(made, given)
+        for _ in range(2):
+            np.testing.assert_allclose(request.infer(given)["y"], wanted, rtol=1e-4, atol=1e-4)

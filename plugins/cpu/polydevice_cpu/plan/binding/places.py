@@ -144,9 +144,10 @@ class Places:
                 each.place[...] = array
             elif array is not each.read:
                 each.take(bound, array)
-        for index in self._pointed:
-            array = inputs[index]
-            bound.set_input(index, array if array.flags.c_contiguous else array.copy(order="C"))
+        # The plan has addresses alone: who holds a copy until it has run is this.
+        held = [np.ascontiguousarray(inputs[index]) for index in self._pointed]
+        for index, array in zip(self._pointed, held, strict=True):
+            bound.set_input(index, array)
         outputs = self._nothing[:]
         for index in self._made:
             shape, dtype = bound.plan.results[index]
