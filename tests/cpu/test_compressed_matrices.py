@@ -1,4 +1,4 @@
-"""Matrices of 4 and 8 bits are multiplied tile by tile, and no copy of them in f32 is made."""
+"""Matrices of 4 and 8 bits are multiplied piece by piece, and no copy of them in f32 is made."""
 
 from __future__ import annotations
 
@@ -6,16 +6,29 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from polydevice_cpu.algorithms.by_machine.panels import product
+from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.passes import prepare
 from polydevice_cpu.passes.integers import compressed as compressing
 from tests.absent import wants
+from tests.cpu.machine_code import with_avx512
 from tests.cpu.quantised_graphs import reference
+from tests.guard_pages import SIDES, guarded
 
 
 @pytest.fixture(autouse=True)
 def small_matrices(monkeypatch) -> None:
     monkeypatch.setattr(compressing, "LEAST_ELEMENTS", 1)
+    monkeypatch.setattr(compressing, "LEAST_IN_TILES", 1)
+
+
+@pytest.fixture
+def by_tiles(monkeypatch) -> None:
+    """As on processors without AVX-512."""
+    if library() is None:
+        pytest.skip("tiles are multiplied by oneDNN")
+    monkeypatch.setattr("polydevice_cpu.lowering.compressed.has_avx512", lambda: False)
 
 
 def _model(nodes, stored, terms, columns, *, rows="rows") -> bytes:
@@ -47,10 +60,11 @@ def _compressed(core, model) -> int:
     return sum(isinstance(node.op, compressing.CompressedMatMul) for node in network.nodes())
 
 
-def _check(core, model, rows, terms) -> None:
+def _check(core, model, rows, terms, threads=1) -> None:
     """Twice, with rows of very different sizes, against sums in f32 of the same numbers."""
     rng = np.random.default_rng(rows)
-    request = core.load_network(core.read_network(model), "CPU").create_infer_request()
+    how = {"CPU_THREADS_NUM": threads}
+    request = core.load_network(core.read_network(model), "CPU", how).create_infer_request()
     for _ in range(2):
         x = rng.standard_normal((2, rows, terms)).astype(np.float32)
         x *= np.float32(10.0) ** rng.integers(-30, 30, (2, rows, 1))
@@ -60,21 +74,42 @@ def _check(core, model, rows, terms) -> None:
         assert (np.abs(answer - right) <= allowed).all()
 
 
-@pytest.mark.parametrize(
+BLOCKS = pytest.mark.parametrize(
     ("bits", "block", "blocks", "has_zeros"),
     [(4, 32, 4, False), (4, 32, 3, True), (4, 256, 1, True), (8, 16, 4, True), (8, 64, 3, False)],
 )
-def test_blocks(core, bits, block, blocks, has_zeros) -> None:
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@BLOCKS
+def test_blocks(core, bits, block, blocks, has_zeros, threads) -> None:
+    """Few rows and many, of panels of 64 columns and one that is not whole."""
+    model = _in_blocks(bits, block, blocks, 214, has_zeros=has_zeros)
+    assert _compressed(core, model) == 1
+    for rows in (1, 2, 3, 8, 11, 40):
+        _check(core, model, rows, block * blocks, threads)
+
+
+@BLOCKS
+@pytest.mark.usefixtures("by_tiles")
+def test_blocks_of_tiles(core, bits, block, blocks, has_zeros) -> None:
     """Blocks that share a tile, that have gaps in it, that are several tiles or as large as one."""
     model = _in_blocks(bits, block, blocks, 70, has_zeros=has_zeros)
-    assert _compressed(core, model) == 1
     for rows in (1, 11):
         _check(core, model, rows, block * blocks)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_more_terms_than_are_unpacked_at_once(core, monkeypatch, threads) -> None:
+    monkeypatch.setattr("polydevice_cpu.algorithms.by_machine.panels.product.MOST_TERMS", 70)
+    for bits in (4, 8):
+        model = _in_blocks(bits, 32, 5, 150, has_zeros=bits == 4)
+        for rows in (2, 9, 21):
+            _check(core, model, rows, 160, threads)
+
+
+@pytest.mark.usefixtures("by_tiles")
 def test_columns_of_several_tiles(core, monkeypatch) -> None:
-    if library() is None:
-        pytest.skip("tiles are multiplied by oneDNN")
     from polydevice_cpu.lowering import compressed
 
     monkeypatch.setattr(compressed, "MOST_COLUMNS", 64)
@@ -86,10 +121,9 @@ def test_columns_of_several_tiles(core, monkeypatch) -> None:
     ("bits", "block", "blocks", "has_zeros"),
     [(4, 32, 8, True), (4, 32, 34, False), (4, 1024, 2, False), (8, 64, 6, True), (8, 16, 8, True)],
 )
+@pytest.mark.usefixtures("by_tiles")
 def test_many_rows(core, monkeypatch, bits, block, blocks, has_zeros) -> None:
     """Tiles become numbers of f32: of several blocks, of one, and of a part of one."""
-    if library() is None:
-        pytest.skip("tiles are multiplied by oneDNN")
     from polydevice_cpu.lowering import compressed
 
     monkeypatch.setattr(compressed, "UNPACKING_MS", -1)
@@ -139,8 +173,11 @@ def test_shorter_last_block(core) -> None:
     np.testing.assert_allclose(answer, x @ (stored["w"] * scales), rtol=1e-4, atol=1e-3)
 
 
-def test_rows_that_are_no_numbers(core) -> None:
+@pytest.mark.parametrize("tiles", [False, True])
+def test_rows_that_are_no_numbers(core, tiles, request) -> None:
     """NaN and infinity stay in their rows; a row of zeros gives zeros."""
+    if tiles:
+        request.getfixturevalue("by_tiles")
     model = _in_blocks(4, 32, 2, 65, has_zeros=False)
     x = np.random.default_rng(5).standard_normal((2, 3, 64)).astype(np.float32)
     x[0, 0, 7], x[0, 2, 1], x[1, 1] = np.nan, np.inf, 0
@@ -154,12 +191,62 @@ def test_rows_that_are_no_numbers(core) -> None:
     assert (answer[1, 1] == 0).all()
 
 
+@pytest.mark.usefixtures("by_tiles")
 def test_what_is_told(core) -> None:
     """The code that runs, or why it is none for integers, also of a layer that became several."""
-    if library() is None:
-        pytest.skip("tiles are multiplied by oneDNN")
     model = _in_blocks(4, 32, 2, 65, has_zeros=True)
     network = core.load_network(core.read_network(model), "CPU")
     network.infer({"x": np.ones((2, 1, 64), np.float32)})
     (line,) = [line for line in network.explain().splitlines() if "MatMul " in line]
     assert ("tiles of 4 bits" in line) != ("with oneDNN's primitive: " in line), line
+
+
+@with_avx512
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("bits", [4, 8])
+def test_nothing_beside_is_read_or_written(side, bits) -> None:
+    """Rows, results and room between pages that must not be touched; the arrays of integers too."""
+    rng = np.random.default_rng(bits)
+
+    def placed(array):
+        place = guarded(side, array.nbytes)[: array.nbytes].view(array.dtype).reshape(array.shape)
+        place[...] = array
+        return place
+
+    for columns, terms, block in ((64, 32, 16), (130, 96, 32), (33, 64, 64)):
+        low, high = (0, 16) if bits == 4 else (-128, 128)
+        q = rng.integers(low, high, (columns, terms)).astype(np.uint8 if bits == 4 else np.int8)
+        scales = rng.uniform(0.1, 1, (columns, terms // block)).astype(np.float32)
+        center = 8 if bits == 4 else 0
+        panels = product.Panels(
+            bits,
+            placed(product.packed(q, bits, center)),
+            placed(product.spread(scales)),
+            columns,
+        )
+        matrix = ((q.astype(float) - center) * scales.repeat(block, axis=1)).T
+        for rows in (1, 3, 4, 18, 30):
+            x = placed(rng.standard_normal((rows, terms)).astype(np.float32))
+            y = placed(np.full((rows, columns), np.nan, np.float32))
+            parts, size = product.room(panels, 1)
+            room = placed(np.zeros(parts * size, np.float32))
+            call = product.code_of(panels, rows, 1).bound([address_of(a) for a in (x, x, y, room)])
+            for _ in range(2):
+                y[...] = np.nan
+                assert call() == 0
+                np.testing.assert_allclose(y, x @ matrix, rtol=1e-4, atol=1e-4)
+            product.multiplied(panels, x, y)
+            np.testing.assert_allclose(y, x @ matrix, rtol=1e-4, atol=1e-4)
+
+
+@with_avx512
+def test_any_number_of_rows(core) -> None:
+    """Texts of changing lengths, whose plans are tables; one of few rows after one of many."""
+    model = _in_blocks(4, 32, 4, 100, has_zeros=True)
+    network = core.load_network(core.read_network(model), "CPU", {"CPU_THREADS_NUM": 1})
+    request = network.create_infer_request()
+    for seed, rows in enumerate([3, 40, 9, 8, 60, 1, 2, 33, 7, 50, 4]):
+        x = np.random.default_rng(seed).standard_normal((2, rows, 128)).astype(np.float32)
+        wanted = reference(model, {"x": x})[0]
+        for _ in range(2):
+            np.testing.assert_allclose(request.infer({"x": x})["y"], wanted, rtol=1e-3, atol=1e-4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,9 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.emitter import Emitter
 from polydevice.ops.matmul import MatMul
+from polydevice.symbolic_size import largest, smallest
+from polydevice_cpu.algorithms.by_machine.code import Code, has_avx512
+from polydevice_cpu.algorithms.by_machine.panels import product
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Attributes, Binary, Quantisation, Sum
@@ -23,7 +27,8 @@ from polydevice_cpu.passes.integers.compressed import LEAST_BLOCK, CompressedMat
 from polydevice_cpu.plan.array_steps.compressed import BYTES, TiledProduct
 from polydevice_cpu.plan.array_steps.unpacked import UnpackedProduct
 from polydevice_cpu.plan.building.tiles import Tiling
-from polydevice_cpu.plan.step import ArrayStep
+from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, ByMachine
+from polydevice_cpu.plan.value import Value
 from polydevice_cpu.proof.claim import Claim, Link
 from polydevice_cpu.proof.proof import refusal
 
@@ -63,6 +68,9 @@ def lower_compressed_matmul(builder: PlanBuilder, node: Node) -> bool:
     if q is None or scales is None or shape is None or not shape.is_static or 0 in shape.static:
         return False
     rows = math.prod(shape.static[:-1])
+    if has_avx512():
+        _emit_panels(builder, node, q, scales)
+        return True
     unpacked = _unpacked(builder, node, q, scales, rows)
     if unpacked is not None:
         _emit_unpacked(builder, node, unpacked)
@@ -85,6 +93,41 @@ def lower_compressed_matmul(builder: PlanBuilder, node: Node) -> bool:
     builder.emit(step)
     builder.set(node.output, y)
     return True
+
+
+def _emit_panels(builder: PlanBuilder, node: Node, q: Array, scales: Array) -> None:
+    """Multiply by machine code that unpacks the matrix as it goes, for any number of rows."""
+    op, threads, shape = node.operation(CompressedMatMul), openmp.thread_count(), node.output.shape
+    assert shape is not None
+    name = f"panels {op} {address_of(scales)}"
+    panels = product.Panels(
+        op.bits,
+        builder.derived(q, name, lambda array: product.packed(array, op.bits, op.center)),
+        builder.derived(scales, name, product.spread),
+        len(q),
+    )
+    x = builder.dense(builder.value(node.inputs[0]))
+    y = builder.new_dense(shape.static, np.dtype(np.float32))
+    rows = math.prod(shape.static[:-1])
+    parts, size = product.room(panels, threads)
+    is_much = smallest([rows // (product.MOST_FEW + 1), 1])
+    room = builder.new_dense((largest([parts * size * is_much, 1]),), np.dtype(np.float32))
+    read, written = (
+        each.view((rows, columns), (columns, 1))
+        for each, columns in ((x, panels.terms), (y, panels.columns))
+    )
+
+    def compute(x: Array, _: Array, y: Array, __: Array) -> tuple[()]:
+        product.multiplied(panels, x, y)
+        return ()
+
+    def prepare(values: Sequence[Value]) -> Code | None:
+        return product.code_of(panels, values[0].shape[0], threads)
+
+    computed = ByMachine(compute, prepare, may_refuse=False)
+    how = lambda _: computed, [read, read], [written, room], MACHINE_CODE
+    builder.emit(ArrayStep(node.name, node.type, *how, writes=True))
+    builder.set(node.output, y)
 
 
 def _product(

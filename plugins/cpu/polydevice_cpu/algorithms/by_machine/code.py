@@ -117,6 +117,24 @@ def told(pack: Callable[..., bytes], *values: Any) -> Any:
     return tuple(words)
 
 
+class Within(NamedTuple):
+    """A call that is told addresses in several places.
+
+    Attributes:
+        function: it.
+        numbers: of 8 bytes, what it is told the address of.
+        starts: where in these addresses begin.
+    """
+
+    function: Any
+    numbers: tuple[int, ...]
+    starts: tuple[int, ...]
+
+
+Phase = list[Within]
+"""Calls that may run in any order."""
+
+
 class Code(NamedTuple):
     """Calls of functions with the same values; who has other memory takes a copy of the numbers.
 
@@ -185,6 +203,41 @@ class Code(NamedTuple):
         _append(found, numbers)
         pointers = (1, _PER_CALL), (_PER_CALL + 3, start), (_PER_CALL + 4, start + taken)
         return cls(found, (start,), pointers, 1, kept, threads)
+
+    @classmethod
+    def in_phases(cls, phases: Sequence[Phase], threads: int, kept: object = None) -> Code:
+        """Return phases one after the other, of each of which threads share the calls.
+
+        Several where they `may_share` them.
+        """
+        found, starts, pointers = told_numbers(()), list[int](), list[tuple[int, int]]()
+
+        def append(calls: Iterable[Within]) -> None:
+            own = [*calls]
+            first = len(found)
+            for function, *_ in own:
+                found.extend((function.address, 0, 0, 0, 0))
+            for number, (_, numbers, places) in enumerate(own):
+                pointers.append((first + _PER_CALL * number + 1, len(found)))
+                starts.extend(len(found) + place for place in places)
+                found.extend(numbers)
+
+        if threads == 1:
+            append(call for phase in phases for call in phase)
+            size = sum(map(len, phases))
+            return cls(found, tuple(starts), tuple(pointers), size, kept)
+        share, claim = function_of(_SHARE), function_of(_CLAIM)
+        assert share is not None
+        assert claim is not None
+        for _ in phases:
+            found.extend((share.address, 0, 0, 0, 0))
+        for number, phase in enumerate(phases):
+            block = len(found)
+            pointers.append((_PER_CALL * number + 1, block))
+            found.extend((parallel_address() or 0, claim.address, threads, len(phase), 0, 0, 0))
+            pointers.append((block + _CALLS_AT, len(found)))
+            append(phase)
+        return cls(found, tuple(starts), tuple(pointers), len(phases), kept, threads)
 
     def bound(self, addresses: Sequence[int]) -> CodeCall:
         """Return a call on memory at these addresses."""

@@ -20,9 +20,11 @@ from polydevice.ops.reshape import Reshape
 from polydevice.rewrites.integers.compressed import Compressed, compressed
 from polydevice.rewrites.pattern import Replacements
 from polydevice.tensor import TensorDesc
+from polydevice_cpu.algorithms.by_machine.code import has_avx512
 
-LEAST_ELEMENTS = 1 << 20
-"""Smaller matrices of f32 are read from the cache; taking their blocks apart takes longer."""
+LEAST_ELEMENTS, LEAST_IN_TILES = 1 << 14, 1 << 20
+"""Smaller matrices of f32 are read from the cache; where there is no machine code for them, taking
+their blocks apart takes longer with larger ones as well."""
 
 LEAST_BLOCK = 16
 """Terms of the smallest block that is worth a call."""
@@ -78,8 +80,8 @@ def _is_wanted(node: Node) -> bool:
         return False
     assert w.shape is not None
     is_f32 = x.element_type is w.element_type is ElementType.f32
-    sizes = w.shape.static
-    return is_f32 and len(x.shape) > 1 and len(sizes) == 2 and math.prod(sizes) >= LEAST_ELEMENTS
+    sizes, least = w.shape.static, LEAST_ELEMENTS if has_avx512() else LEAST_IN_TILES
+    return is_f32 and len(x.shape) > 1 and len(sizes) == 2 and math.prod(sizes) >= least
 
 
 def _emitted(node: Node, x: Port, found: Compressed) -> Port:
