@@ -12,7 +12,7 @@ from polydevice.dtype import Array, ElementType
 from polydevice.ops.softmax import LogSoftmax, SoftMax
 from polydevice.symbolic_size import is_symbolic
 from polydevice_cpu.algorithms.by_machine.code import Code, has_avx512
-from polydevice_cpu.algorithms.by_machine.rows import shares, wide_rows
+from polydevice_cpu.algorithms.by_machine.rows import wide_rows
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.lowering.concat import ordered
 from polydevice_cpu.onednn import openmp
@@ -22,8 +22,8 @@ from polydevice_cpu.onednn.descriptor import Descriptor, row_major
 from polydevice_cpu.onednn.primitives import softmax
 from polydevice_cpu.ops import softmax as numpys
 from polydevice_cpu.ops.softmax import FEW_TERMS
-from polydevice_cpu.plan.binding.context import Context
-from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, ByMachine, Compute, PrimitiveStep
+from polydevice_cpu.plan.joined.attention import SharesOfRows
+from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, ByMachine, PrimitiveStep
 from polydevice_cpu.plan.value import Value
 from polydevice_cpu.proof.proof import inaccuracy
 
@@ -126,21 +126,7 @@ def _by_machine(builder: PlanBuilder, node: Node, value: Value, axis: int) -> bo
         return False
     result = builder.new(value.descriptor)
     seen, target = (each.view(sizes, row_major(sizes)) for each in (value, result))
-    threads = openmp.thread_count()
-
-    def write(x: Array, y: Array) -> tuple[()]:
-        shares.softmax(x, y, logarithm=logarithm)
-        return ()
-
-    def prepare(values: Sequence[Value]) -> Code | None:
-        shape = values[0].shape
-        return None if 0 in shape else shares.code(shape, threads, logarithm=logarithm)
-
-    computed = ByMachine(write, prepare, may_refuse=False)
-
-    def start(_: Context) -> Compute:
-        return computed
-
+    start = SharesOfRows(openmp.thread_count(), logarithm)
     step = ArrayStep(node.name, node.type, start, [seen], [target], MACHINE_CODE, writes=True)
     builder.emit(step)
     builder.set(node.outputs[0], result)

@@ -17,7 +17,8 @@ from polydevice.tensor import TensorDesc
 from polydevice_cpu.onednn.engine import ALIGNMENT_BYTES
 from polydevice_cpu.plan.building.accumulate import accumulate
 from polydevice_cpu.plan.instead_of_primitives import by_machine
-from polydevice_cpu.plan.joined_steps import joined_steps
+from polydevice_cpu.plan.joined.attention import joined_attention
+from polydevice_cpu.plan.joined.steps import joined_steps
 from polydevice_cpu.plan.step import PrimitiveStep, Step, TailStep, name_of
 from polydevice_cpu.plan.value import Kind, Storage, Value
 
@@ -92,6 +93,8 @@ class Plan:
 
     def __init__(self, parts: PlanParts) -> None:
         if parts.arena is None:
+            if not parts.once:
+                parts = replace(parts, steps=joined_attention(parts.steps, parts.outputs))
             if not (parts.once or parts.is_alone):
                 parts = replace(parts, steps=joined_steps(parts.steps, parts.outputs))
             parts.settle()

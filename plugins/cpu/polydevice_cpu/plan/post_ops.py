@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from polydevice_cpu.algorithms.by_machine import matrix_code
 from polydevice_cpu.algorithms.by_machine.windows.following import LONGEST, Function, Link
-from polydevice_cpu.onednn.attributes import Eltwise, PostOp
+from polydevice_cpu.onednn.attributes import Binary, Eltwise, PostOp
 from polydevice_cpu.onednn.constants import Algorithm
 
 _FUNCTIONS = {
@@ -36,3 +37,24 @@ def links_of(post_ops: Sequence[PostOp]) -> tuple[Link, ...] | None:
     """Return functions of one number each; None where there is no code for one."""
     found = tuple(link for link in map(link_of, post_ops) if link is not None)
     return found if len(found) == len(post_ops) <= LONGEST else None
+
+
+_OF_PRODUCTS = {
+    Algorithm.BINARY_ADD: matrix_code.Function.ADD,
+    Algorithm.BINARY_SUB: matrix_code.Function.SUB,
+    Algorithm.BINARY_MUL: matrix_code.Function.MUL,
+    Algorithm.BINARY_DIV: matrix_code.Function.DIV,
+}
+
+
+def product_link(post_op: PostOp) -> tuple[matrix_code.Function, tuple[float, float]] | None:
+    """Return what follows a product of two tensors, with two constants; None without code for it.
+
+    What reads an operand has no use of these.
+    """
+    if isinstance(post_op, Binary):
+        function = _OF_PRODUCTS.get(post_op.algorithm)
+        return None if function is None else (function, (0.0, 0.0))
+    if isinstance(post_op, Eltwise) and post_op.algorithm == Algorithm.LINEAR:
+        return matrix_code.Function.LINEAR, (post_op.alpha, post_op.beta)
+    return None

@@ -14,6 +14,7 @@ from polydevice.processor.machine_code import function_of
 from polydevice_cpu.algorithms.by_machine.code import (
     PARTS_AT_ONCE,
     Code,
+    Told,
     has_avx512,
     may_share,
     told,
@@ -363,6 +364,11 @@ def code(shape: tuple[int, ...], threads: int, *, logarithm: bool = False) -> Co
     """
     made = _prepared(shape, threads, logarithm=logarithm)
     return Code.together(made, TAKEN, threads) if shares_work(shape, threads) else Code.of([made])
+
+
+def told_of(shape: tuple[int, ...]) -> Told:
+    """Return one call of one thread for such a source and result, see `code`."""
+    return _prepared(shape, 1, logarithm=False)
 
 
 def shares_work(shape: tuple[int, ...], threads: int) -> bool:

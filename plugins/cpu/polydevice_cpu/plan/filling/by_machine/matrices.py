@@ -14,14 +14,15 @@ from polydevice.symbolic_size import is_symbolic, is_within
 from polydevice_cpu.algorithms.by_machine.code import PARTS, Code, Told, may_share
 from polydevice_cpu.algorithms.by_machine.matrices import Seen, products
 from polydevice_cpu.algorithms.by_machine.matrix_code import LONGEST, Function
-from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, PostOp
-from polydevice_cpu.onednn.constants import Algorithm, Arg
+from polydevice_cpu.onednn.attributes import Attributes, Binary, PostOp
+from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.descriptor import (
     Descriptor,
     SymbolicDescriptor,
     is_plain,
 )
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
+from polydevice_cpu.plan.post_ops import product_link
 
 _PRODUCT, _STRIDED = "brg:avx512_core", "gemm:jit:f32"
 """oneDNN's code whose order of computing is followed; and what it takes where rows lie apart, which
@@ -32,13 +33,6 @@ MOST_PRODUCTS = 1 << 27
 
 FEW_PRODUCTS = 1 << 19
 """Fewer are not shared: they take some 10 us, and to begin and to end takes threads 3."""
-
-_FUNCTIONS = {
-    Algorithm.BINARY_ADD: Function.ADD,
-    Algorithm.BINARY_SUB: Function.SUB,
-    Algorithm.BINARY_MUL: Function.MUL,
-    Algorithm.BINARY_DIV: Function.DIV,
-}
 
 _Sizes = Callable[[object], Any]
 
@@ -132,12 +126,10 @@ def _is_one(size: object) -> bool:
 
 def _link(post_op: PostOp) -> tuple[Function, Descriptor | tuple[float, float]] | None:
     """A function that follows; None where there is no code for it."""
-    if isinstance(post_op, Binary) and is_plain(post_op.operand):
-        function = _FUNCTIONS.get(post_op.algorithm)
-        return None if function is None else (function, post_op.operand)
-    if isinstance(post_op, Eltwise) and post_op.algorithm == Algorithm.LINEAR:
-        return Function.LINEAR, (post_op.alpha, post_op.beta)
-    return None
+    found = product_link(post_op)
+    if found is None or not isinstance(post_op, Binary):
+        return found
+    return (found[0], post_op.operand) if is_plain(post_op.operand) else None
 
 
 def _numbers(layout: Descriptor, sizes: _Sizes) -> tuple[tuple[int, ...], tuple[int, ...]]:
