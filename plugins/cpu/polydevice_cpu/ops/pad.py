@@ -14,8 +14,8 @@ from polydevice_cpu.implement import implements
 @implements(Pad)
 def pad(op: Pad, x: Array, begin: Array, end: Array, value: Array | None = None) -> Array:
     """Copy into a filled array (constant), or add to both ends of each axis (other modes)."""
-    before = [int(n) for n in begin.reshape(-1)]
-    after = [int(n) for n in end.reshape(-1)]
+    before: list[int] = begin.reshape(-1).astype(np.int64, copy=False).tolist()
+    after: list[int] = end.reshape(-1).astype(np.int64, copy=False).tolist()
     for size, first, last in zip(x.shape, before, after, strict=True):
         op.check(size, first, last)
     if op.pad_mode is not PadMode.CONSTANT:
@@ -23,6 +23,8 @@ def pad(op: Pad, x: Array, begin: Array, end: Array, value: Array | None = None)
             if first or last:
                 x = _extended(op.pad_mode, x, axis, first, last)
         return x
+    if min([0, *before, *after]) == 0 and _is_alike(x, value):
+        return _framed(x, before, after, value)
     fill: Any
     if x.dtype.hasobject:  # texts; the 0 that others are padded with is no text
         given = "" if value is None else value.reshape(-1)[0]
@@ -37,6 +39,22 @@ def pad(op: Pad, x: Array, begin: Array, end: Array, value: Array | None = None)
     part = x[source]
     target = tuple(slice(max(b, 0), max(b, 0) + n) for n, b in zip(part.shape, before, strict=True))
     y[target] = part
+    return y
+
+
+def _is_alike(x: Array, value: Array | None) -> bool:
+    """Whether a value may be put beside the elements as it is."""
+    if value is None:
+        return not x.dtype.hasobject
+    return value.size == 1 and value.dtype == x.dtype and not x.dtype.hasobject
+
+
+def _framed(x: Array, before: list[int], after: list[int], value: Array | None) -> Array:
+    """Pad, and cut nothing: half of the time."""
+    y = np.zeros([b + n + a for b, n, a in zip(before, x.shape, after, strict=True)], x.dtype)
+    if value is not None:
+        y[...] = value.reshape(())
+    y[tuple([slice(b, b + n) for b, n in zip(before, x.shape, strict=True)])] = x
     return y
 
 
