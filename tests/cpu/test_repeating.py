@@ -86,12 +86,46 @@ def test_sizes_are_forgotten(core, planned, monkeypatch):
 
 
 def test_sizes_that_tell_nothing_are_walked(core, planned):
-    nodes = [*NODES[:-1], ("NonZero", ["d"], ["z"], {}), ("Add", ["f", "g"], ["y"], {})]
+    nodes = [
+        *NODES[:-1], ("Sub", ["g", "g"], ["zero"], {}), ("Div", ["g", "g"], ["one"], {}),
+        ("Range", ["zero", "g", "one"], ["z"], {}), ("Add", ["f", "g"], ["y"], {}),
+    ]  # fmt: skip
     made = model(nodes, ("y", "g", "z"))
     request = load(core, made).create_infer_request()
     for seed in range(3 * OFTEN):
         assert_right(made, request, given(seed, 9, 4))
     assert not planned
+
+
+def test_parts_before_and_behind_what_tells_sizes_are_planned(core, planned):
+    """Whether it finds places, or is one of two bodies; and other sizes come in between."""
+    from onnx import TensorProto, helper
+
+    bodies = {
+        name: helper.make_graph(
+            [helper.make_node(op, ["f"], [f"{name}_y"])], name, [],
+            [helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, None)],
+        )
+        for name, op in (("then", "Neg"), ("else", "Transpose"))
+    }  # fmt: skip
+    nodes = [
+        *NODES[:-1], ("NonZero", ["d"], ["z"], {}), ("Greater", ["g", "g0"], ["is"], {}),
+        ("If", ["is"], ["p"], {f"{k}_branch": body for k, body in bodies.items()}),
+        *((op, [f"{each}_{n}" if n else each, each], [f"{each}_{n + 1}"], {}) for each in ("z", "p")
+          for n, op in enumerate(["Add", "Mul", "Sub", "Mul", "Add"])),
+        ("Add", ["f", "g"], ["y"], {}),
+    ]  # fmt: skip
+    nodes.insert(0, ("ReduceMean", ["w"], ["g0"], {"keepdims": 0}))
+    made = model(nodes, ("y", "g", "z_5", "p_5", "p"))
+    request = load(core, made).create_infer_request()
+    feeds = [given(seed, 9, chosen) for seed, chosen in ((0, 4), (1, 4), (2, 1), (3, 9), (4, 0))]
+    for _ in range(3 * OFTEN):
+        for feed in feeds:
+            assert_right(made, request, feed)
+    wholes = {(4, 5), (1, 5), (9, 5), (0, 5)}
+    assert {sizes[0] for sizes in planned} >= wholes, "before"
+    assert any(sizes[0][0] == 2 for sizes in planned), "behind places"
+    assert sum(len(sizes) == 1 and sizes[0] in wholes for sizes in planned), "behind a body"
 
 
 def test_what_is_wrong_is_said_alike(core):

@@ -16,6 +16,9 @@ def pad(op: Pad, x: Array, begin: Array, end: Array, value: Array | None = None)
     """Copy into a filled array (constant), or add to both ends of each axis (other modes)."""
     before: list[int] = begin.reshape(-1).astype(np.int64, copy=False).tolist()
     after: list[int] = end.reshape(-1).astype(np.int64, copy=False).tolist()
+    is_plain = op.pad_mode is PadMode.CONSTANT and min([0, *before, *after]) == 0
+    if is_plain and _is_alike(x, value):
+        return _framed(x, before, after, value)
     for size, first, last in zip(x.shape, before, after, strict=True):
         op.check(size, first, last)
     if op.pad_mode is not PadMode.CONSTANT:
@@ -23,8 +26,6 @@ def pad(op: Pad, x: Array, begin: Array, end: Array, value: Array | None = None)
             if first or last:
                 x = _extended(op.pad_mode, x, axis, first, last)
         return x
-    if min([0, *before, *after]) == 0 and _is_alike(x, value):
-        return _framed(x, before, after, value)
     fill: Any
     if x.dtype.hasobject:  # texts; the 0 that others are padded with is no text
         given = "" if value is None else value.reshape(-1)[0]
@@ -50,7 +51,7 @@ def _is_alike(x: Array, value: Array | None) -> bool:
 
 
 def _framed(x: Array, before: list[int], after: list[int], value: Array | None) -> Array:
-    """Pad, and cut nothing: half of the time."""
+    """Pad, and cut nothing: a third of the time."""
     y = np.zeros([b + n + a for b, n, a in zip(before, x.shape, after, strict=True)], x.dtype)
     if value is not None:
         y[...] = value.reshape(())

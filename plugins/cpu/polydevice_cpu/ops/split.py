@@ -14,7 +14,7 @@ from polydevice_cpu.implement import implements
 @implements(Split)
 def split(op: Split, x: Array, axis: Array) -> tuple[Array, ...]:
     """Return views of equal length."""
-    at = normalize_axis(int(axis.reshape(-1)[0]), x.ndim)
+    at = normalize_axis(int(axis.item(0)), x.ndim)
     length, rest = divmod(x.shape[at], op.num_splits)
     if rest:
         raise InferenceError(
@@ -26,7 +26,7 @@ def split(op: Split, x: Array, axis: Array) -> tuple[Array, ...]:
 @implements(VariadicSplit)
 def variadic_split(_op: VariadicSplit, x: Array, axis: Array, lengths: Array) -> tuple[Array, ...]:
     """Return views of the given lengths."""
-    at = normalize_axis(int(axis.reshape(-1)[0]), x.ndim)
+    at = normalize_axis(int(axis.item(0)), x.ndim)
     wanted: list[int] = lengths.reshape(-1).astype(np.int64, copy=False).tolist()
     if min(wanted, default=0) < 0 or sum(wanted) != x.shape[at]:
         wanted = [int(size) for size in split_lengths(x.shape[at], wanted)]
