@@ -98,6 +98,8 @@ def _non_max_suppression(
     encoding: BoxEncoding, descending: bool, boxes: Array, scores: Array, limits: Sequence[Array]
 ) -> tuple[Array, Array]:
     """Return image, class and box of those that stay, [n, 3], and their table of scores."""
+    if not scores.size:
+        return np.empty((0, 3), np.int64), np.empty((0, 3), np.float32)
     limit = int(min(max(_scalar(limits, 0), 0), scores.shape[2]))
     iou, least, sigma = (_scalar(limits, i) for i in (1, 2, 3))
     if sigma > 0:
