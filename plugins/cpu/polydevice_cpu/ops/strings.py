@@ -235,17 +235,25 @@ def _normalised(
 
 @once
 def _grams(op: TfIdfVectorizer) -> tuple[Grams, Array | None, Callable[[Array], Array]]:
-    """Return n-grams and their weights, and what puts numbers of n-grams into their columns."""
-    grams = Grams(op.grams(), op.shortest, op.longest, op.longest_skip + 1)
+    """Return n-grams and their weights, and what puts numbers of n-grams into their columns.
+
+    Where each has one of its own, n-grams are in the order of columns, if they are different ones.
+    """
+    pool, columns = op.grams(), np.array(op.columns, np.int64)
     weights = np.array(op.weights, np.float32) if op.weights else None
-    columns = np.array(op.columns, np.int64)
     order = columns.argsort()
-    if not np.array_equal(columns.take(order), np.arange(len(columns))):
-        width = max(op.columns, default=-1) + 1
-        return grams, weights, functools.partial(_added, columns, width)
-    if np.array_equal(columns, np.arange(len(columns))):
+    are_own = np.array_equal(columns.take(order), np.arange(len(columns)))
+    is_ordered = are_own and len(pool) == len({*pool}) == len(order)
+    if is_ordered:
+        pool = [pool[number] for number in order.tolist()]
+        weights = None if weights is None else weights.take(order)
+    grams = Grams(pool, op.shortest, op.longest, op.longest_skip + 1)
+    if is_ordered or (are_own and (order == np.arange(len(order))).all()):
         return grams, weights, np.asarray
-    return grams, weights, lambda values: values.take(order, 1)
+    if are_own:
+        return grams, weights, lambda values: values.take(order, 1)
+    width = max(op.columns, default=-1) + 1
+    return grams, weights, functools.partial(_added, columns, width)
 
 
 def _added(columns: Array, width: int, values: Array) -> Array:
