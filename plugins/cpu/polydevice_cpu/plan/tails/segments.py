@@ -10,9 +10,16 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from polydevice.node import Node, Port
+from polydevice.ops.broadcast import Broadcast, Tile
+from polydevice.ops.generate import Eye, OneHot, Range
 from polydevice.ops.nms import NonMaxSuppression
 from polydevice.ops.op import Op
+from polydevice.ops.pad import Pad
+from polydevice.ops.reshape import Reshape, ShapeOf
 from polydevice.ops.search import NonZero, Unique
+from polydevice.ops.slice import Slice, StridedSlice
+from polydevice.ops.split import VariadicSplit
+from polydevice.ops.topk import TopK
 from polydevice_cpu.lower import is_heavy
 
 Sources = frozenset[Node]
@@ -21,6 +28,13 @@ Sources = frozenset[Node]
 
 TELLING: tuple[type[Op], ...] = (NonMaxSuppression, NonZero, Unique)
 """Operations whose sizes data tells, whatever the sizes that they read."""
+
+TOLD: dict[type[Op], int] = {
+    **dict.fromkeys((Eye, Range), 0),
+    **dict.fromkeys((Broadcast, OneHot, Pad, Reshape, Slice, StridedSlice, Tile, TopK), 1),
+    VariadicSplit: 1,
+}
+"""Operations whose sizes follow from values of inputs, and the first of these."""
 
 
 @dataclass
@@ -68,11 +82,21 @@ def segments(nodes: Sequence[Node], late: Collection[Port]) -> list[Segment]:
     found = [Segment(frozenset(), is_first=True)]
     place: dict[Port, int] = {}
     sources: dict[Port, Sources] = {}
+    behind: dict[Port, Sources] = {}  # of values that follow from sizes, what these depend on
     for node in nodes:
         read = [port for port in node.inputs if port in late]
-        of_node: Sources = frozenset().union(*(sources[port] for port in read))
+        unknown = [port not in behind and port.desc.constant is None for port in node.inputs]
+        told = node.inputs[TOLD.get(type(node.op), len(unknown)) :]
+        of_node: Sources = frozenset().union(
+            *(sources[port] for port in read), *(behind.get(port, frozenset()) for port in told)
+        )
         number = max((place[port] for port in read), default=0)
-        is_apart = bool(read) and (isinstance(node.op, TELLING) or node.op.has_bodies)
+        if isinstance(node.op, ShapeOf):
+            behind[node.output] = of_node
+        elif not (any(unknown) or node.op.is_stateful):
+            of_values = frozenset[Node]().union(*(behind.get(port, []) for port in node.inputs))
+            behind.update(dict.fromkeys(node.outputs, of_values))
+        is_apart = bool(read) and _tells(node, unknown)
         if is_apart:
             found.append(Segment(of_node, is_apart=True))
             number = len(found) - 1
@@ -85,6 +109,17 @@ def segments(nodes: Sequence[Node], late: Collection[Port]) -> list[Segment]:
             own = of_node and not is_apart
             sources[port] = frozenset() if is_known else of_node if own else of_node | {node}
     return [segment for segment in found if segment.nodes]
+
+
+def _tells(node: Node, unknown: Sequence[bool]) -> bool:
+    """Whether nobody knows what sizes it makes before it runs, or what it runs.
+
+    Args:
+        node: it.
+        unknown: of each input, whether its values do not follow from sizes.
+    """
+    first = TOLD.get(type(node.op), len(unknown))
+    return isinstance(node.op, TELLING) or node.op.has_bodies or any(unknown[first:])
 
 
 def _place(found: list[Segment], earliest: int, sources: Sources) -> int:
