@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+from polydevice.dtype import ElementType
 from polydevice.node import Node, Port
 from polydevice.ops.broadcast import Broadcast, Tile
 from polydevice.ops.generate import Eye, OneHot, Range
@@ -19,6 +20,7 @@ from polydevice.ops.reshape import Reshape, ShapeOf
 from polydevice.ops.search import NonZero, Unique
 from polydevice.ops.slice import Slice, StridedSlice
 from polydevice.ops.split import VariadicSplit
+from polydevice.ops.strings import StringNormalizer, StringSplit
 from polydevice.ops.topk import TopK
 from polydevice_cpu.lower import is_heavy
 
@@ -26,7 +28,9 @@ Sources = frozenset[Node]
 """The nodes whose data decide a size; none where it is known."""
 
 
-TELLING: tuple[type[Op], ...] = (NonMaxSuppression, NonZero, Unique)
+TELLING: tuple[type[Op], ...] = (
+    *(NonMaxSuppression, NonZero, StringNormalizer, StringSplit, Unique),
+)
 """Operations whose sizes data tells, whatever the sizes that they read."""
 
 TOLD: dict[type[Op], int] = {
@@ -45,7 +49,7 @@ class Segment:
         sources: what the sizes depend on that its nodes read.
         nodes: in order.
         is_first: whether its nodes read nothing late, so that a plan would be this tail again.
-        is_apart: whether it is one node, with which no plan would know all sizes.
+        is_apart: whether it is one node, with which no plan would know all sizes, or to no avail.
     """
 
     sources: Sources
@@ -76,8 +80,8 @@ def segments(nodes: Sequence[Node], late: Collection[Port]) -> list[Segment]:
     """Cut a tail: first the nodes that read nothing late, then the rest by sources.
 
     What needs none to know its sizes, and is not heavy, goes with what it reads. What tells sizes
-    itself, or has bodies, is a segment of its own, so that those before and behind it may be
-    planned: 31 nodes around NonMaxSuppression take 70 us so, and 110 one by one.
+    itself, has bodies, or is about texts, is a segment of its own, so that those before and behind
+    it may be planned: 31 nodes around NonMaxSuppression take 70 us so, and 110 one by one.
     """
     found = [Segment(frozenset(), is_first=True)]
     place: dict[Port, int] = {}
@@ -96,8 +100,8 @@ def segments(nodes: Sequence[Node], late: Collection[Port]) -> list[Segment]:
         elif not (any(unknown) or node.op.is_stateful):
             of_values = frozenset[Node]().union(*(behind.get(port, []) for port in node.inputs))
             behind.update(dict.fromkeys(node.outputs, of_values))
-        is_apart = bool(read) and _tells(node, unknown)
-        if is_apart:
+        tells = _tells(node, unknown)
+        if read and (tells or _has_texts(node)):
             found.append(Segment(of_node, is_apart=True))
             number = len(found) - 1
         elif read and (of_node or number == 0 or is_heavy(type(node.op))):
@@ -106,8 +110,8 @@ def segments(nodes: Sequence[Node], late: Collection[Port]) -> list[Segment]:
         for port in node.outputs:
             place[port] = number
             is_known = port.shape is not None and port.shape.is_static
-            own = of_node and not is_apart
-            sources[port] = frozenset() if is_known else of_node if own else of_node | {node}
+            known = of_node and not (tells and read)
+            sources[port] = frozenset() if is_known else of_node if known else of_node | {node}
     return [segment for segment in found if segment.nodes]
 
 
@@ -120,6 +124,11 @@ def _tells(node: Node, unknown: Sequence[bool]) -> bool:
     """
     first = TOLD.get(type(node.op), len(unknown))
     return isinstance(node.op, TELLING) or node.op.has_bodies or any(unknown[first:])
+
+
+def _has_texts(node: Node) -> bool:
+    """Whether it reads or makes texts, for which a plan has nothing but the same functions."""
+    return any(p.element_type is ElementType.string for p in (*node.inputs, *node.outputs))
 
 
 def _place(found: list[Segment], earliest: int, sources: Sources) -> int:
