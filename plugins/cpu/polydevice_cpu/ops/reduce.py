@@ -75,6 +75,8 @@ def _mean(x: Array, axes: tuple[int, ...], keep_dims: bool) -> Any:
     return total / x.dtype.type(count)
 
 
+LARGE = 1 << 63
+
 FEW, MANY = 4, 256
 """Up to so many columns are added one by one, of from so many numbers on: NumPy goes through rows,
 which takes 16 us of 1,500 with 3 numbers, and 2 this way, to the same sums."""
@@ -91,7 +93,17 @@ def _sum(x: Array, axes: tuple[int, ...], keep_dims: bool) -> Any:
 
 
 _reduction(ReduceSum, _sum)
-_reduction(ReduceProd, lambda x, axes, keep: _multiply(x, axes, keepdims=keep))
+
+
+def _product(x: Array, axes: tuple[int, ...], keep_dims: bool) -> Any:
+    if x.dtype == np.int64 and x.ndim == 1 and x.size <= FEW and axes:  # sizes: half of the time
+        value = math.prod(x.tolist())
+        if -LARGE <= value < LARGE:
+            return np.array([value] if keep_dims else value, np.int64)
+    return _multiply(x, axes, keepdims=keep_dims)
+
+
+_reduction(ReduceProd, _product)
 _reduction(ReduceMean, _mean)
 _reduction(ReduceL1, lambda x, axes, keep: _add(np.abs(x), axes, keepdims=keep))
 _reduction(ReduceL2, lambda x, axes, keep: np.sqrt(_add(x * x, axes, keepdims=keep)))
