@@ -64,7 +64,8 @@ class Check:
             DeviceMemoryError: the result is more than the network may use.
         """
         key = tuple([inputs[number].shape for number in self.sized])
-        if key not in self._found:
+        short = self._found.get(key)
+        if short is None:
             sizes = tuple([array.shape for array in inputs])
             if self._has_sizes and not self._is_taken(sizes):  # sequences have none
                 self._infer(sizes, [None] * len(sizes))
@@ -73,11 +74,13 @@ class Check:
             if len(self._found) >= KEPT:
                 self._found.clear()
                 self.taken.clear()
-            self._found[key] = short_ones(inputs, self.sized)
+            self._found[key] = short = short_ones(inputs, self.sized)
             if is_small(self._op, inputs):
                 self.taken.add(key)
-        if key not in self.taken:
-            self._growth.admit(inputs, key, self._found[key])
+                return
+        elif key in self.taken:
+            return
+        self._growth.admit(inputs, key, short)
 
     def values(self, inputs: Sequence[Array]) -> None:
         """Check the values too; raises ShapeError."""

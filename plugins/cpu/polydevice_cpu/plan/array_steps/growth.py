@@ -142,11 +142,11 @@ class Growth:
             DeviceMemoryError: it is more than the network may use.
         """
         key: tuple[Sizes | bytes, ...] = (sizes, *[inputs[number].tobytes() for number in short])
-        if key not in self._most:
+        most = self._most.get(key, -1)
+        if most == -1:
             if len(self._most) >= KEPT:
                 self._most.clear()
-            self._most[key] = self._found(inputs)
-        most = self._most[key]
+            self._most[key] = most = self._found(inputs)
         if most is not None and (most <= SMALL_BYTES or _fits(most)):
             return
         descs = self._infer([desc_of(array) for array in inputs])
