@@ -31,6 +31,7 @@ from polydevice.ops.gather import Gather, GatherElements, GatherND
 from polydevice.ops.generate import OneHot, Range
 from polydevice.ops.logical import LogicalAnd, LogicalNot
 from polydevice.ops.nms import NonMaxSuppression
+from polydevice.ops.pad import Pad
 from polydevice.ops.reduce import (
     ReduceL1,
     ReduceL2,
@@ -88,6 +89,9 @@ def making(rng, shape):
         values = np.array(depth), np.float32(1).reshape(()), np.float32(0).reshape(())
         yield from ((OneHot(axis=axis), [first[: shape[0]], *values]) for axis in (0, 1))
     yield from ((Tile(), [x, np.int64(times)]) for times in ([1, 1], [1], [1, 1, 1], [2, 1]))
+    for ends in (np.int64([0, 0]), np.int64([0, 1])):
+        yield from ((Pad(), [x, first.repeat(2), ends, *value]) for value in ([], [np.array(7)]))
+    yield Pad(), [words, first, first]
     reductions = ReduceL1, ReduceL2, ReduceMax, ReduceMean, ReduceMin, ReduceProd
     for axes in (first, np.int64([0, 1]), np.int64([])):
         for kind in (np.float32, np.float64, np.float16, np.int64, np.int32):

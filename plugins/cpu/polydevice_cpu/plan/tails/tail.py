@@ -29,6 +29,7 @@ from polydevice.ops.generate import OneHot, Range
 from polydevice.ops.logical import LogicalNot
 from polydevice.ops.nms import NonMaxSuppression
 from polydevice.ops.op import Op
+from polydevice.ops.pad import Pad, PadMode
 from polydevice.ops.pointwise import BinaryPointwise
 from polydevice.ops.reduce import Reduction
 from polydevice.ops.reshape import Reshape, ShapeOf, Squeeze, Unsqueeze
@@ -65,8 +66,8 @@ Making = tuple[type[Op], ...]
 
 MAKING: Making = (
     *(If, BinaryPointwise, Concat, Convert, CumSum, Gather, GatherElements, GatherND, LabelEncoder),
-    *(LogSoftmax, LogicalNot, NonMaxSuppression, NonZero, OneHot, Range, Reduction, RegexFullMatch),
-    *(Relu, ScatterElementsUpdate, ScatterNDUpdate, Select, ShapeOf, Sigmoid, SoftMax),
+    *(LogSoftmax, LogicalNot, NonMaxSuppression, NonZero, OneHot, Pad, Range, Reduction, Relu),
+    *(RegexFullMatch, ScatterElementsUpdate, ScatterNDUpdate, Select, ShapeOf, Sigmoid, SoftMax),
     *(StringConcat, StringNormalizer, StringSplit, TfIdfVectorizer, Tile, TopK, Unique),
 )
 """Operations whose results are arrays of their own, however they are computed."""
@@ -308,7 +309,12 @@ _RESHAPING = (Reshape, Squeeze, Unsqueeze)
 
 
 def _is_same(node: Node) -> bool:
-    """Whether a conversion has nothing to convert: u1 is of the bytes of u8."""
+    """Whether a conversion has nothing to convert, as u1 is of the bytes of u8.
+
+    Or whether a padding may have: one that repeats what there is.
+    """
+    if isinstance(node.op, Pad):
+        return node.op.pad_mode is not PadMode.CONSTANT
     types = {port.element_type.dtype for port in (*node.inputs, *node.outputs)}
     return isinstance(node.op, Convert) and len(types) == 1
 
