@@ -92,7 +92,7 @@ what keeps boxes corners, index, judges and what stays."""
 _GIVEN = tuple((place, which) for place, which in _STARTS if which in (1, 2))
 """Those of boxes and scores, which each call has others of."""
 
-SPARE, SPARE_NUMBERS = 4, 1 << 14
+SPARE, SPARE_NUMBERS = 2, 1 << 13
 """So many calls' memory is kept at most, of so many numbers of 8 bytes each."""
 
 _TOLD = struct.Struct(f"@{_SLOTS}q").pack
