@@ -43,7 +43,7 @@ def slice_(
 ) -> Array:
     """Return a view."""
     is_one = start.size == 1 == stop.size == step.size == step.item(0)
-    if is_one and (axes is None or axes.size == 1):
+    if is_one and (start.dtype == stop.dtype == np.int64 if axes is None else axes.size == 1):
         at = 0 if axes is None else axes.item()
         if -x.ndim <= at < x.ndim:  # a tenth of the time
             places = (*(slice(None),) * (at % x.ndim), slice(start.item(), stop.item()))
