@@ -53,6 +53,9 @@ def non_max_suppression(
     op: NonMaxSuppression, boxes: Array, scores: Array, *limits: Array
 ) -> tuple[Array, ...]:
     """Select class by class, then sort."""
+    if not scores.size:
+        kind = op.output_type.dtype
+        return np.empty((0, 3), kind), np.empty((0, 3), scores.dtype), np.zeros(1, kind)
     selected, table = _non_max_suppression(
         op.box_encoding, op.sort_result_descending, boxes, scores, limits
     )
