@@ -9,19 +9,46 @@ from onnx import TensorProto, helper, numpy_helper
 
 from polydevice.dtype import ElementType
 from polydevice.ops.activation import Relu, Sigmoid
-from polydevice.ops.arithmetic import Add, Divide, FloorMod, Mod, Multiply, Subtract
+from polydevice.ops.arithmetic import (
+    Add,
+    Divide,
+    FloorMod,
+    Maximum,
+    Minimum,
+    Mod,
+    Multiply,
+    Power,
+    SquaredDifference,
+    Subtract,
+)
+from polydevice.ops.bitwise import BitwiseAnd, BitwiseLeftShift
+from polydevice.ops.broadcast import Tile
 from polydevice.ops.comparison import Equal, Greater, Less, NotEqual
 from polydevice.ops.concat import Concat
 from polydevice.ops.control_flow import If
 from polydevice.ops.convert import Convert
 from polydevice.ops.gather import Gather, GatherElements, GatherND
+from polydevice.ops.generate import OneHot, Range
+from polydevice.ops.logical import LogicalAnd, LogicalNot
 from polydevice.ops.nms import NonMaxSuppression
-from polydevice.ops.reduce import ReduceSum
+from polydevice.ops.pad import Pad
+from polydevice.ops.reduce import (
+    ReduceL1,
+    ReduceL2,
+    ReduceLogicalAnd,
+    ReduceLogicalOr,
+    ReduceMax,
+    ReduceMean,
+    ReduceMin,
+    ReduceProd,
+    ReduceSum,
+)
 from polydevice.ops.reshape import ShapeOf
 from polydevice.ops.scatter import ScatterElementsUpdate, ScatterNDUpdate
 from polydevice.ops.search import NonZero, Unique
 from polydevice.ops.select import Select
-from polydevice.ops.softmax import SoftMax
+from polydevice.ops.signal import CumSum
+from polydevice.ops.softmax import LogSoftmax, SoftMax
 from polydevice.ops.strings import (
     LabelEncoder,
     RegexFullMatch,
@@ -43,8 +70,33 @@ def making(rng, shape):
     words = np.array(["b", "", "a b"], object)
     yield from ((each(), [x]) for each in (Relu, Sigmoid))
     binary = Add, Divide, Equal, FloorMod, Greater, Less, Mod, Multiply, NotEqual, Subtract
+    binary += Maximum, Minimum, Power, SquaredDifference
     yield from ((each(), [x, x]) for each in binary)
+    yield from ((each(), [np.abs(index), index]) for each in (BitwiseAnd, BitwiseLeftShift))
+    yield from [(LogicalAnd(), [x > 0, x > 0]), (LogicalNot(), [x > 0])]
     yield from [(SoftMax(axis=0), [x]), (Concat(axis=0), [x]), (NonZero(), [x > 0])]
+    yield LogSoftmax(axis=0), [x]
+    for kind in (np.float32, np.float64, np.float16, np.int64, np.uint8):
+        given = x.astype(kind), np.array(0)
+        yield from (
+            (CumSum(exclusive=e, reverse=r), given) for e in (True, False) for r in (e, False)
+        )
+        yield (
+            Range(output_type=ElementType.of(np.dtype(kind))),
+            [np.array(n, kind) for n in (0, 1, 1)],
+        )
+    for depth in (1, 2, 80):
+        values = np.array(depth), np.float32(1).reshape(()), np.float32(0).reshape(())
+        yield from ((OneHot(axis=axis), [first[: shape[0]], *values]) for axis in (0, 1))
+    yield from ((Tile(), [x, np.int64(times)]) for times in ([1, 1], [1], [1, 1, 1], [2, 1]))
+    for ends in (np.int64([0, 0]), np.int64([0, 1])):
+        yield from ((Pad(), [x, first.repeat(2), ends, *value]) for value in ([], [np.array(7)]))
+    yield Pad(), [words, first, first]
+    reductions = ReduceL1, ReduceL2, ReduceMax, ReduceMean, ReduceMin, ReduceProd
+    for axes in (first, np.int64([0, 1]), np.int64([])):
+        for kind in (np.float32, np.float64, np.float16, np.int64, np.int32):
+            yield from ((each(), [x.astype(kind), axes]) for each in reductions)
+        yield from ((each(), [x > 0, axes]) for each in (ReduceLogicalAnd, ReduceLogicalOr))
     yield Convert(ElementType.f64), [x]
     yield Convert(ElementType.string), [x.astype(np.int64)]
     yield TopK(axis=1, mode=TopKMode.MAX, sort=TopKSort.VALUE), [x, np.array(1)]

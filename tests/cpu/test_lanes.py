@@ -101,6 +101,58 @@ def test_pairs(kind, shapes, side):
 
 @with_avx512
 @pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("shape", [(6,), (16,), (3, 40), (2, 5, 17), (700,)])
+def test_halves(side, shape):
+    """All of them become f32, and f32 those, halfway between two as well."""
+    rng = np.random.default_rng(3)
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    halves = guarded(side, 2 * math.prod(shape)).view(np.float16).reshape(shape)
+    for first in range(0, 1 << 16, 1 << 14):
+        halves[...] = np.resize(np.roll(every, -first), shape)
+        result = numbers(rng, side, "f32", shape)
+        assert not computed(Function(("f16",), (), "f32"), (halves,), result)
+        np.testing.assert_array_equal(result, halves.astype(np.float32))
+    between = np.abs(every[:0x7C00].astype(np.float32))
+    between = np.concatenate([between, (between[1:] + between[:-1]) / 2, FLOATS, [65519, 65520]])
+    for _ in range(20):
+        x = numbers(rng, side, "f32", shape)
+        x[...] = rng.choice(between, shape) * rng.choice([-1, 1], shape)
+        assert not computed(Function(("f32",), (), "f16"), (x,), halves)
+        with np.errstate(all="ignore"):
+            np.testing.assert_array_equal(halves, x.astype(np.float16))
+    for function in (Function(("f16", "f16"), ("f32 add",), "f16"), Function(("f16",), (), "i64")):
+        assert not lanes_of(*function)
+    form = shape, (0,) * len(shape)
+    dense = shape, np.empty(shape, np.float32).strides
+    assert prepared(Function(("f16",), (), "f32"), [form, dense]) is None
+
+
+@pytest.mark.parametrize("size", [1, 5, 6, 33, 1000])
+def test_networks_of_halves(core, size):
+    """Converted on the way, and functions of halves that there is no code for."""
+    nodes = [
+        ("Mul", ["x", "k"], ["a"], {}), ("Cast", ["a"], ["h"], {"to": 10}),
+        ("Cast", ["h"], ["f"], {"to": 1}), ("Sub", ["a", "f"], ["rest"], {}),
+        ("Neg", ["h"], ["n"], {}), ("Add", ["h", "n"], ["zero"], {}),
+        ("Where", ["is", "h", "n"], ["w"], {}), ("Greater", ["x", "k"], ["is"], {}),
+        ("Cast", ["h"], ["whole"], {"to": 7}), ("Cast", ["h"], ["is_not"], {"to": 9}),
+        ("Equal", ["h", "w"], ["same"], {}), ("Transpose", ["h"], ["t"], {}),
+        ("Cast", ["t"], ["ft"], {"to": 1}),
+    ]  # fmt: skip
+    nodes.insert(6, nodes.pop(7))
+    outputs = ["h", "f", "rest", "zero", "w", "whole", "is_not", "same", "ft"]
+    model = build(nodes, {"x": [3, "n"]}, outputs, {"k": np.array([0.7], np.float32)})
+    request = load(core, model).create_infer_request()
+    x = np.random.default_rng(size).normal(size=(3, size)).astype(np.float32) * 100
+    for turn in range(2):
+        found = request.infer({"x": x + turn})
+        for name, want in zip(outputs, answer(model, {"x": x + turn}), strict=True):
+            assert found[name].dtype == want.dtype
+            np.testing.assert_array_equal(found[name], want, name)
+
+
+@with_avx512
+@pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("shapes", SHAPES)
 @pytest.mark.parametrize("kind", INTEGERS)
 def test_integers(kind, shapes, side):

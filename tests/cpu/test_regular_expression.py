@@ -113,6 +113,21 @@ def test_characters_of_all_kinds(monkeypatch):
             assert matcher.matches(texts).tolist() == wanted
 
 
+def test_characters_of_several_texts_that_are_not_ascii(monkeypatch):
+    """Known and new ones in any order, some beyond those with a place each, and half a pair."""
+    rng = random.Random(2)
+    letters = "aä日\u00fc\uffff\U0001f600\ud800z1 .\n"
+    for pattern in (r"[aä]+.?", "(日|\U0001f600)*[^z]{1,2}", r"(?s).*1", "[^ä\uffff]*"):
+        for matcher in matchers(monkeypatch, pattern):
+            for end in (3, 6, len(letters), 4):
+                texts = [
+                    "".join(rng.choice(letters[:end]) for _ in range(rng.randrange(5)))
+                    for _ in range(200)
+                ]
+                wanted = [re.fullmatch(pattern, text) is not None for text in texts]
+                assert matcher.matches(texts).tolist() == wanted
+
+
 def test_many_texts_and_none(monkeypatch):
     monkeypatch.setattr(automaton, "AT_ONCE", 7)
     for matcher in matchers(monkeypatch, r"\d+"):

@@ -7,7 +7,7 @@ import pytest
 
 from polydevice.errors import InferenceError, ShapeError
 from polydevice_cpu.plan.compiled import RequestPlans
-from polydevice_cpu.plan.tails import repeating
+from polydevice_cpu.plan.tails import repeating, segments
 from polydevice_cpu.plan.tails.repeating import OFTEN
 from tests.cpu.loading import at_once, image, load
 from tests.cpu.models import answer, build
@@ -85,13 +85,66 @@ def test_sizes_are_forgotten(core, planned, monkeypatch):
     assert planned
 
 
-def test_sizes_that_tell_nothing_are_walked(core, planned):
+def test_sizes_that_tell_nothing_are_walked(core, planned, monkeypatch):
+    monkeypatch.setattr(segments, "TELLING", ())  # as of operations that nobody thought of
     nodes = [*NODES[:-1], ("NonZero", ["d"], ["z"], {}), ("Add", ["f", "g"], ["y"], {})]
     made = model(nodes, ("y", "g", "z"))
     request = load(core, made).create_infer_request()
     for seed in range(3 * OFTEN):
         assert_right(made, request, given(seed, 9, 4))
     assert not planned
+
+
+def test_parts_around_sizes_that_numbers_tell_are_planned(core, planned):
+    """A length that is summed up, that of a part, and one that follows from sizes."""
+    nodes = [
+        *NODES[:-1], ("Sub", ["g", "g"], ["zero"], {}), ("Div", ["g", "g"], ["one"], {}),
+        ("Floor", ["g"], ["whole"], {}), ("Range", ["zero", "whole", "one"], ["z"], {}),
+        *((op, [f"z_{n}" if n else "z", "z"], [f"z_{n + 1}"], {})
+          for n, op in enumerate(["Add", "Mul", "Sub", "Mul", "Add"])),
+        ("Shape", ["f"], ["sizes"], {}), ("Expand", ["one", "sizes"], ["ones"], {}),
+        ("Add", ["f", "ones"], ["y"], {}),
+    ]  # fmt: skip
+    made = model(nodes, ("y", "z", "z_5"))
+    request = load(core, made).create_infer_request()
+    feeds = [given(seed, 9, chosen) for seed, chosen in ((0, 4), (1, 4), (2, 1), (3, 9))]
+    for _ in range(3 * OFTEN):
+        for feed in feeds:
+            assert_right(made, request, feed)
+    wholes = {size for sizes in planned for size in sizes}
+    assert wholes >= {(1, 4), (1, 1), (1, 9)}, "before"
+    assert any(len(sizes[0]) == 1 for sizes in planned), "behind"
+
+
+def test_parts_before_and_behind_what_tells_sizes_are_planned(core, planned):
+    """Whether it finds places, or is one of two bodies; and other sizes come in between."""
+    from onnx import TensorProto, helper
+
+    bodies = {
+        name: helper.make_graph(
+            [helper.make_node(op, ["f"], [f"{name}_y"])], name, [],
+            [helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, None)],
+        )
+        for name, op in (("then", "Neg"), ("else", "Transpose"))
+    }  # fmt: skip
+    nodes = [
+        *NODES[:-1], ("NonZero", ["d"], ["z"], {}), ("Greater", ["g", "g0"], ["is"], {}),
+        ("If", ["is"], ["p"], {f"{k}_branch": body for k, body in bodies.items()}),
+        *((op, [f"{each}_{n}" if n else each, each], [f"{each}_{n + 1}"], {}) for each in ("z", "p")
+          for n, op in enumerate(["Add", "Mul", "Sub", "Mul", "Add"])),
+        ("Add", ["f", "g"], ["y"], {}),
+    ]  # fmt: skip
+    nodes.insert(0, ("ReduceMean", ["w"], ["g0"], {"keepdims": 0}))
+    made = model(nodes, ("y", "g", "z_5", "p_5", "p"))
+    request = load(core, made).create_infer_request()
+    feeds = [given(seed, 9, chosen) for seed, chosen in ((0, 4), (1, 4), (2, 1), (3, 9), (4, 0))]
+    for _ in range(3 * OFTEN):
+        for feed in feeds:
+            assert_right(made, request, feed)
+    wholes = {(4, 5), (1, 5), (9, 5), (0, 5)}
+    assert {sizes[0] for sizes in planned} >= wholes, "before"
+    assert any(sizes[0][0] == 2 for sizes in planned), "behind places"
+    assert sum(len(sizes) == 1 and sizes[0] in wholes for sizes in planned), "behind a body"
 
 
 def test_what_is_wrong_is_said_alike(core):

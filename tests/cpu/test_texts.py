@@ -8,6 +8,8 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
+from polydevice.dtype import ElementType
+from polydevice.ops.convert import Convert
 from polydevice.ops.strings import (
     RegexFullMatch,
     StringNormalizer,
@@ -285,6 +287,16 @@ def test_texts_that_integers_become(core):
     x = np.array([[0, -1, 1 << 62], [-(1 << 63), 7, 10]])
     node = helper.make_node("Cast", ["x"], ["y"], to=TensorProto.STRING)
     in_both(core, node, {"x": x}, kinds={"y": TensorProto.STRING})
+
+
+def test_texts_that_other_numbers_become():
+    """As Python writes them, of which ONNX Runtime keeps eight digits; worked by hand."""
+    x = np.array([0.1, -2.5, 1e16, 1e-5, np.nan, -np.inf, 606239244072.0, -0.0])
+    texts = ["0.1", "-2.5", "1e+16", "1e-05", "nan", "-inf", "606239244072.0", "-0.0"]
+    (made,) = run(Convert(ElementType.string), [x.reshape(2, 4)])
+    assert made.reshape(-1).tolist() == texts
+    (made,) = run(Convert(ElementType.string), [np.array([True, False])])
+    assert made.tolist() == ["True", "False"]
 
 
 @pytest.mark.parametrize(

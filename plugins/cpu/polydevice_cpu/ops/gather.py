@@ -164,7 +164,9 @@ def checked_index(what: str, indices: Array, size: int) -> Array:
         InferenceError: naming the first one outside [-size, size).
     """
     index: Array = indices.astype(np.int64, copy=False)
-    least, most = (int(index.min()), int(index.max())) if index.size else (0, -1)
+    if not index.size or np.maximum.reduce(index.view(np.uint64), None) < size:
+        return index  # as negative ones would be large ones: half of the time
+    least, most = int(index.min()), int(index.max())
     if least < -size or most >= size:
         bad = (index < -size) | (index >= size)
         raise InferenceError(

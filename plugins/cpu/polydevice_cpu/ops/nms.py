@@ -53,6 +53,9 @@ def non_max_suppression(
     op: NonMaxSuppression, boxes: Array, scores: Array, *limits: Array
 ) -> tuple[Array, ...]:
     """Select class by class, then sort."""
+    if not scores.size:
+        kind = op.output_type.dtype
+        return np.empty((0, 3), kind), np.empty((0, 3), scores.dtype), np.zeros(1, kind)
     selected, table = _non_max_suppression(
         op.box_encoding, op.sort_result_descending, boxes, scores, limits
     )
@@ -98,6 +101,8 @@ def _non_max_suppression(
     encoding: BoxEncoding, descending: bool, boxes: Array, scores: Array, limits: Sequence[Array]
 ) -> tuple[Array, Array]:
     """Return image, class and box of those that stay, [n, 3], and their table of scores."""
+    if not scores.size:
+        return np.empty((0, 3), np.int64), np.empty((0, 3), np.float32)
     limit = int(min(max(_scalar(limits, 0), 0), scores.shape[2]))
     iou, least, sigma = (_scalar(limits, i) for i in (1, 2, 3))
     if sigma > 0:

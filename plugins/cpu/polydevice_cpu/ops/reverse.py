@@ -24,13 +24,14 @@ def reverse_sequence(op: ReverseSequence, x: Array, lengths: Array) -> Array:
     axis = normalize_axis(op.seq_axis, x.ndim)
     size = x.shape[axis]
     length = lengths.reshape(-1).astype(np.int64)
-    bad = (length < 0) | (length > size)
-    if bad.any():
+    if length.size and np.maximum.reduce(length.view(np.uint64)) > size:  # as less than 0 would be
+        bad = (length < 0) | (length > size)
         raise InferenceError(
             f"ReverseSequence: length {int(length[bad][0])} is outside [0, {size}]"
         )
     position = np.arange(size)
-    index = np.where(position < length[:, None], length[:, None] - 1 - position, position)
+    index = (length - 1)[:, None] - position
+    index = np.where(index < 0, position, index)
     if batch + axis == 1 and x.size:  # whole rows: 480 of 50 in 10 us, as elements in 75
         each = np.arange(len(length))
         rows = each[:, None] * size + index if batch == 0 else index.T * len(length) + each

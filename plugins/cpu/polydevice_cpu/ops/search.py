@@ -10,6 +10,7 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.ops.search import Bucketize, NonZero, SearchSorted, Unique
 from polydevice.shape import normalize_axis
+from polydevice_cpu.algorithms.axes import to_front
 from polydevice_cpu.algorithms.by_machine.ranking.unique import MOST as MOST_KNOWN
 from polydevice_cpu.algorithms.by_machine.ranking.unique import unique as known_of
 from polydevice_cpu.implement import implements
@@ -48,7 +49,7 @@ def non_zero(op: NonZero, x: Array) -> Array:
 @implements(Unique)
 def unique(op: Unique, x: Array, axis: Array | None = None) -> tuple[Array, ...]:
     """Find the values sorted; put them in the order of first occurrence if asked."""
-    at = None if axis is None else normalize_axis(int(axis.reshape(-1)[0]), x.ndim)
+    at = None if axis is None else normalize_axis(int(axis.item(0)), x.ndim)
     if x.ndim == 1:  # for one axis NumPy 1 tells NaN apart
         at = None
     known = _known(x, at, is_sorted=op.sorted)
@@ -91,7 +92,7 @@ def _known(x: Array, axis: int | None, *, is_sorted: bool) -> tuple[Array, Array
         return None
     if axis is None:
         return known_of(x.reshape(-1), is_sorted=is_sorted)
-    rows = np.moveaxis(x, axis, 0) if axis else x
+    rows = to_front(x, axis) if axis else x
     return known_of(rows.reshape(x.shape[axis], -1), is_sorted=is_sorted)
 
 
@@ -110,7 +111,7 @@ def _keys(x: Array, axis: int | None) -> Array | None:
         return keys.reshape(-1)
     if x.dtype.kind == "f" and np.isnan(x).any():  # which is like no other in a slice
         return None
-    return _joined(np.moveaxis(keys, axis, 0).reshape(x.shape[axis], -1))
+    return _joined(to_front(keys, axis).reshape(x.shape[axis], -1))
 
 
 def _ordered(x: Array) -> Array:

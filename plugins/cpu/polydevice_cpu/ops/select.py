@@ -22,7 +22,9 @@ _BITS = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 def select(op: Select, condition: Array, a: Array, b: Array) -> Array:
     """NumPy's where; both branches exist already, so nothing is computed in vain."""
     condition, b = align(a, condition, op.auto_broadcast), align(a, b, op.auto_broadcast)
-    shape = np.broadcast_shapes(condition.shape, a.shape, b.shape)
+    shapes = {condition.shape, a.shape, b.shape, ()}
+    # Which of them is the result's takes 2 us to find out where it is not the only one.
+    shape = max(shapes) if len(shapes) < 3 else np.broadcast_shapes(*shapes)
     if a.dtype != b.dtype or not _is_of_bits(a, shape):
         return np.asarray(np.where(condition, a, b))
     result = np.empty(shape, a.dtype)

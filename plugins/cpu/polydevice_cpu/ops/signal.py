@@ -23,16 +23,18 @@ def cum_sum(op: CumSum, x: Array, *axis: Array) -> Array:
     if not x.ndim:
         raise ShapeError("CumSum: x has no axes")
     wide = widen(x) if is_float(x.dtype) else x.astype(np.int64)
+    before = (slice(None),) * along
+    turned = (*before, slice(None, None, -1))
     if op.reverse:
-        wide = np.flip(wide, along)
-    total = _running(wide, along)
-    if op.exclusive and total.shape[along]:
-        total = np.roll(total, 1, along)
-        first = [slice(None)] * total.ndim
-        first[along] = slice(0, 1)
-        total[tuple(first)] = 0
+        wide = wide[turned]
+    if op.exclusive and wide.shape[along]:
+        total = np.zeros(wide.shape, wide.dtype)
+        but_first, but_last = (*before, slice(1, None)), (*before, slice(None, -1))
+        total[but_first] = _running(wide[but_last], along)
+    else:
+        total = _running(wide, along)
     if op.reverse:
-        total = np.flip(total, along)
+        total = total[turned]
     return narrow(np.ascontiguousarray(total), x.dtype)
 
 

@@ -42,8 +42,9 @@ def slice_(
     _op: Slice, x: Array, start: Array, stop: Array, step: Array, axes: Array | None = None
 ) -> Array:
     """Return a view."""
-    if axes is not None and axes.size == 1 == start.size == stop.size == step.size == step.item(0):
-        at = axes.item()
+    is_one = start.size == 1 == stop.size == step.size == step.item(0)
+    if is_one and (start.dtype == stop.dtype == np.int64 if axes is None else axes.size == 1):
+        at = 0 if axes is None else axes.item()
         if -x.ndim <= at < x.ndim:  # a tenth of the time
             places = (*(slice(None),) * (at % x.ndim), slice(start.item(), stop.item()))
             return np.asarray(x[places])

@@ -33,7 +33,7 @@ def topk(op: TopK, x: Array, k: Array) -> tuple[Array, Array]:
     found = extreme(x, axis, largest=is_largest) if count == 1 else None
     index, values = (_ranked(op, x, axis, count), None) if found is None else found
     if values is None:
-        values = x.reshape(-1).take(flat_index(x, index, axis))
+        values = x.take(index if x.ndim == 1 else flat_index(x, index, axis))
     return values, index.astype(kind, copy=False)
 
 

@@ -8,6 +8,7 @@ to them, and there are at most so many of them: a pattern that has more is match
 from __future__ import annotations
 
 from array import array
+from functools import cached_property
 
 import numpy as np
 
@@ -20,6 +21,9 @@ from polydevice_cpu.onednn.engine import address_of
 
 MOST_STATES = 1024
 MOST_CLASSES = 1 << by_machine.CLASSES_SHIFT
+MOST_CODES = 1 << 16
+"""Characters below have a place each for their classes, once a text is not ASCII."""
+
 MOST_CHARACTERS = 1 << 14
 """So many are remembered with their classes."""
 
@@ -90,6 +94,28 @@ class _Classes(dict[int, int]):
         self.characters: list[str] = []
         """One of each."""
 
+    def of(self, text: str) -> bytes:
+        """Return the classes of characters, of a byte each; raises _TooLargeError.
+
+        Python looks up those of a text that is not ASCII one by one: 400 in 40 us instead of 5.
+        """
+        if text.isascii():
+            return text.translate(self).encode("ascii")
+        codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+        if np.maximum.reduce(codes) >= MOST_CODES:
+            return text.translate(self).encode("ascii")
+        found = self._table.take(codes)
+        new = found == MOST_CLASSES
+        if new.any():
+            for code in {*codes[new].tolist()}:
+                self._table[code] = self[code]
+            found = self._table.take(codes)
+        return found.tobytes()
+
+    @cached_property
+    def _table(self) -> Array:
+        return np.full(MOST_CODES, MOST_CLASSES, np.uint8)
+
     def __missing__(self, code: int) -> int:
         character = chr(code)
         taken = [accepts is not None and accepts(character) for accepts in self._accepts]
@@ -129,7 +155,7 @@ class _Automaton:
 
     def matches(self, texts: list[str]) -> Array:
         """Return [texts] bool; raises _TooLargeError."""
-        classes = "".join(texts).translate(self._classes).encode("ascii")
+        classes = self._classes.of("".join(texts))
         lengths = np.fromiter(map(len, texts), np.int64, len(texts))
         found = np.empty(len(texts), np.bool_)
         if not self._by_machine or not len(texts) or np.add.reduce(lengths) != len(classes):

@@ -15,6 +15,10 @@ MOST_SPREAD = 1 << 16
 """How far apart whole keys may be that are looked up in an array, without Python."""
 
 
+LEAST = -(1 << 63)
+"""Of the whole numbers that NumPy has."""
+
+
 class Labels:
     """A table of keys and values; NaN is a key like any other."""
 
@@ -43,25 +47,23 @@ class Labels:
         self._other = len(keys)
         odd = [n for n, key in enumerate(keys) if isinstance(key, float) and math.isnan(key)]
         self._nan = odd[-1] if odd else None
-        self._first, self._spread = 0, self._values[:0]
-        """The value of each whole number from the first key on, and of all others."""
+        self._before, self._spread = 0, self._values[:0]
+        """The value of each whole number from that before the first key to that behind the last."""
         if keys and all(type(key) is int for key in keys):
-            self._first, last = min(keys), max(keys)
-            if last - self._first < MOST_SPREAD:
-                table = np.full(last - self._first + 2, len(keys), np.int64)
-                places = np.array(keys, np.int64) - self._first
-                table[places] = np.arange(len(keys))
+            self._before, last = min(keys) - 1, max(keys)
+            if last - self._before <= MOST_SPREAD and self._before >= LEAST:
+                table = np.full(last - self._before + 2, len(keys), np.int64)
+                table[np.array(keys, np.int64) - self._before] = np.arange(len(keys))
                 self._spread = self._values.take(table)
-        self._last = np.uint64(max(len(self._spread) - 1, 0))
 
     def of(self, x: Array) -> Array:
         """Return the values of elements, of their shape."""
         if x.dtype.kind == "i" and len(self._spread):
             if not x.ndim:
                 return self.of(x.reshape(1)).reshape(())
-            # Differences may be too large for 64 bits, and are then as small as negative ones.
-            places = (x.astype(np.int64, copy=False) - self._first).view(np.uint64)
-            return np.asarray(self._spread.take(np.minimum(places, self._last).view(np.int64)))
+            # Differences may be too large for 64 bits, and lie far beyond the other end then.
+            places = x.astype(np.int64, copy=False) - self._before
+            return np.asarray(self._spread.take(places, mode="clip"))
         return np.asarray(self._values.take(self._places(x)).reshape(x.shape))
 
     def _places(self, x: Array) -> Array:

@@ -11,6 +11,7 @@ import numpy as np
 from polydevice.bounds import bounded, current_bounds
 from polydevice.dtype import Array
 from polydevice_cpu.algorithms.by_machine import texts as by_machine
+from polydevice_cpu.algorithms.texts.labels import LEAST
 from polydevice_cpu.onednn.engine import address_of
 
 AT_ONCE = 1 << 24
@@ -68,9 +69,10 @@ class Grams:
         self._known = np.array(known, np.int64)
         self._known_numbers = np.array([self._numbers[token] for token in known], np.int32)
         self._spread = np.empty(0, np.int32)
-        if known and known[-1] - known[0] < MOST_SPREAD:
-            self._spread = np.zeros(known[-1] - known[0] + 2, np.int32)
-            self._spread[self._known - self._known[0]] = self._known_numbers
+        self._before = known[0] - 1 if known else 0
+        if known and known[-1] - self._before <= MOST_SPREAD and self._before >= LEAST:
+            self._spread = np.zeros(known[-1] - self._before + 2, np.int32)  # 0 at both ends
+            self._spread[self._known - self._before] = self._known_numbers
 
     def counted(self, x: Array) -> Array:
         """Return [rows, n-grams] i32: how often each is in rows of tokens [rows, tokens]."""
@@ -108,10 +110,9 @@ class Grams:
         """Return the numbers of tokens, i32."""
         if x.dtype.kind == "i" and len(self._known):
             if len(self._spread):
-                # Differences may be too large for 64 bits, and are then as small as negative ones.
-                behind = (x.astype(np.int64, copy=False) - self._known[0]).view(np.uint64)
-                last = np.uint64(len(self._spread) - 1)
-                return np.asarray(self._spread.take(np.minimum(behind, last).view(np.int64)))
+                # Differences may be too large for 64 bits, and lie far beyond the other end then.
+                places = x.astype(np.int64, copy=False) - self._before
+                return np.asarray(self._spread.take(places, mode="clip"))
             place = self._known.searchsorted(x)
             place = np.minimum(place, len(self._known) - 1)
             return np.where(self._known[place] == x, self._known_numbers[place], np.int32(0))

@@ -13,12 +13,10 @@ from polydevice.symbolic_formulas import Formulas
 from polydevice.symbolic_size import UntraceableError
 from polydevice.symbolic_trace import tracing
 from polydevice.tensor import TensorDesc
-from polydevice_cpu.plan.array_steps.growth import KEPT, Growth, is_small
+from polydevice_cpu.plan.array_steps.growth import KEPT, Growth, Sizes, is_small, short_ones
 
 CLASSES = 4
 """Classes of sizes of a node, for each of which it was inferred with sizes as symbols."""
-
-_Sizes = tuple[tuple[int, ...], ...]
 
 
 class Check:
@@ -53,8 +51,8 @@ class Check:
         self._growth = Growth(node.op)
         self._has_sizes = all(port.desc.kind == "tensor" for port in node.inputs)
         self.sized = [k for k, port in enumerate(node.inputs) if port.desc.constant is None]
-        self.taken: set[_Sizes] = set()
-        self._found: set[_Sizes] = set()
+        self.taken: set[Sizes] = set()
+        self._found: dict[Sizes, tuple[int, ...]] = {}  # numbers of inputs that are short ones
         self._classes: dict[tuple[int, ...], list[Formulas]] = {}
         self._tried = 0
 
@@ -66,7 +64,8 @@ class Check:
             DeviceMemoryError: the result is more than the network may use.
         """
         key = tuple([inputs[number].shape for number in self.sized])
-        if key not in self._found:
+        short = self._found.get(key)
+        if short is None:
             sizes = tuple([array.shape for array in inputs])
             if self._has_sizes and not self._is_taken(sizes):  # sequences have none
                 self._infer(sizes, [None] * len(sizes))
@@ -75,18 +74,20 @@ class Check:
             if len(self._found) >= KEPT:
                 self._found.clear()
                 self.taken.clear()
-            self._found.add(key)
+            self._found[key] = short = short_ones(inputs, self.sized)
             if is_small(self._op, inputs):
                 self.taken.add(key)
-        if key not in self.taken:
-            self._growth.admit(inputs)
+                return
+        elif key in self.taken:
+            return
+        self._growth.admit(inputs, key, short)
 
     def values(self, inputs: Sequence[Array]) -> None:
         """Check the values too; raises ShapeError."""
         if self._has_sizes:
             self._infer([array.shape for array in inputs], inputs)
 
-    def _is_taken(self, sizes: _Sizes) -> bool:
+    def _is_taken(self, sizes: Sizes) -> bool:
         """Whether it is known to take sizes like these."""
         if not self._classes:
             return False
@@ -94,7 +95,7 @@ class Check:
         numbers = [size for each in sizes for size in each]
         return any(formulas(numbers) is not None for formulas in known)
 
-    def _learn(self, sizes: _Sizes) -> None:
+    def _learn(self, sizes: Sizes) -> None:
         """Note what the operation asks of sizes that it takes."""
         if self._tried >= CLASSES:
             return

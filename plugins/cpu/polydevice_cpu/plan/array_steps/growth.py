@@ -59,6 +59,9 @@ SMALL_BYTES = 1 << 18
 KEPT = 1024
 """How many lists of sizes an operation is remembered to take."""
 
+Sizes = tuple[tuple[int, ...], ...]
+"""Of several arrays."""
+
 COUNTED_BYTES = 1 << 16
 """Results from this size on count as memory of the network; counting one takes some 3 µs."""
 
@@ -105,6 +108,15 @@ def _most_elements(op: Op, inputs: Sequence[Array], sizes: Sequence[int]) -> int
     return math.prod(sizes)
 
 
+def short_ones(inputs: Sequence[Array], numbers: Sequence[int]) -> tuple[int, ...]:
+    """Return the numbers, of these, of inputs that may say how large a result is."""
+    return tuple(
+        number
+        for number in numbers
+        if inputs[number].size <= SHORT_ELEMENTS and not inputs[number].dtype.hasobject
+    )
+
+
 class Growth:
     """What an operation makes of arrays that do not bound it by their sizes.
 
@@ -116,23 +128,25 @@ class Growth:
 
     def __init__(self, op: Op) -> None:
         self._op = op
-        self._most: dict[tuple[tuple[int, ...] | bytes, ...], int | None] = {}
+        self._most: dict[tuple[Sizes | bytes, ...], int | None] = {}
 
-    def admit(self, inputs: Sequence[Array]) -> None:
+    def admit(self, inputs: Sequence[Array], sizes: Sizes, short: Sequence[int]) -> None:
         """Return if the operation's result may be allocated.
+
+        Args:
+            inputs: of the operation.
+            sizes: of those that are no constants.
+            short: see `short_ones`, of the same.
 
         Raises:
             DeviceMemoryError: it is more than the network may use.
         """
-        key: tuple[tuple[int, ...] | bytes, ...] = ()
-        for array in inputs:
-            is_short = array.size <= SHORT_ELEMENTS and not array.dtype.hasobject
-            key += (array.shape, array.tobytes() if is_short else b"")
-        if key not in self._most:
+        key: tuple[Sizes | bytes, ...] = (sizes, *[inputs[number].tobytes() for number in short])
+        most = self._most.get(key, -1)
+        if most == -1:
             if len(self._most) >= KEPT:
                 self._most.clear()
-            self._most[key] = self._found(inputs)
-        most = self._most[key]
+            self._most[key] = most = self._found(inputs)
         if most is not None and (most <= SMALL_BYTES or _fits(most)):
             return
         descs = self._infer([desc_of(array) for array in inputs])

@@ -25,6 +25,7 @@ from polydevice_cpu.plan.value import Value
 
 _KINDS: dict[np.dtype[Any], str] = {
     np.dtype(np.float32): "f32",
+    np.dtype(np.float16): "f16",
     np.dtype(np.float64): "f64",
     np.dtype(np.int64): "i64",
     np.dtype(np.int32): "i32",
@@ -149,8 +150,9 @@ def _function(op: Op, kinds: Sequence[np.dtype[Any]] | None) -> Function | None:
         is_known = is_known or isinstance(op, (Select, Convert, *unary))
         return Function((), (), "") if is_known else None
     names = tuple(_KINDS.get(kind, "") for kind in kinds)
-    if "" in names:
-        return None
+    if "" in names or "f16" in names:
+        is_known = isinstance(op, Convert) and {*names} == {"f16", "f32"}
+        return Function(names[:1], (), names[1]) if is_known else None
     *reads, store = names
     if isinstance(op, Select):
         if kinds[1] != kinds[2] or reads[0] != "byte" or op.auto_broadcast is AutoBroadcast.PDPD:

@@ -20,20 +20,24 @@ import numpy as np
 from polydevice.network import Network
 from polydevice.node import Node, Port
 from polydevice.ops.activation import Relu, Sigmoid
-from polydevice.ops.arithmetic import Add, Divide, FloorMod, Mod, Multiply, Subtract
-from polydevice.ops.comparison import Comparison
+from polydevice.ops.broadcast import Tile
 from polydevice.ops.concat import Concat
 from polydevice.ops.control_flow import If
 from polydevice.ops.convert import Convert
 from polydevice.ops.gather import Gather, GatherElements, GatherND
+from polydevice.ops.generate import OneHot, Range
+from polydevice.ops.logical import LogicalNot
 from polydevice.ops.nms import NonMaxSuppression
 from polydevice.ops.op import Op
-from polydevice.ops.reduce import ReduceSum
+from polydevice.ops.pad import Pad, PadMode
+from polydevice.ops.pointwise import BinaryPointwise
+from polydevice.ops.reduce import Reduction
 from polydevice.ops.reshape import Reshape, ShapeOf, Squeeze, Unsqueeze
 from polydevice.ops.scatter import ScatterElementsUpdate, ScatterNDUpdate
 from polydevice.ops.search import NonZero, Unique
 from polydevice.ops.select import Select
-from polydevice.ops.softmax import SoftMax
+from polydevice.ops.signal import CumSum
+from polydevice.ops.softmax import LogSoftmax, SoftMax
 from polydevice.ops.strings import (
     LabelEncoder,
     RegexFullMatch,
@@ -61,10 +65,10 @@ Making = tuple[type[Op], ...]
 """Operations of which results are handed out as they are."""
 
 MAKING: Making = (
-    *(If, Add, Concat, Comparison, Convert, Divide, FloorMod, Gather, GatherElements, GatherND),
-    *(LabelEncoder, Mod, Multiply, NonMaxSuppression, NonZero, ReduceSum, RegexFullMatch, Relu),
-    *(ScatterElementsUpdate, ScatterNDUpdate, Select, ShapeOf, Sigmoid, SoftMax, StringConcat),
-    *(StringNormalizer, StringSplit, Subtract, TfIdfVectorizer, TopK, Unique),
+    *(If, BinaryPointwise, Concat, Convert, CumSum, Gather, GatherElements, GatherND, LabelEncoder),
+    *(LogSoftmax, LogicalNot, NonMaxSuppression, NonZero, OneHot, Pad, Range, Reduction, Relu),
+    *(RegexFullMatch, ScatterElementsUpdate, ScatterNDUpdate, Select, ShapeOf, Sigmoid, SoftMax),
+    *(StringConcat, StringNormalizer, StringSplit, TfIdfVectorizer, Tile, TopK, Unique),
 )
 """Operations whose results are arrays of their own, however they are computed."""
 
@@ -305,7 +309,12 @@ _RESHAPING = (Reshape, Squeeze, Unsqueeze)
 
 
 def _is_same(node: Node) -> bool:
-    """Whether a conversion has nothing to convert: u1 is of the bytes of u8."""
+    """Whether a conversion has nothing to convert, as u1 is of the bytes of u8.
+
+    Or whether a padding may have: one that repeats what there is.
+    """
+    if isinstance(node.op, Pad):
+        return node.op.pad_mode is not PadMode.CONSTANT
     types = {port.element_type.dtype for port in (*node.inputs, *node.outputs)}
     return isinstance(node.op, Convert) and len(types) == 1
 

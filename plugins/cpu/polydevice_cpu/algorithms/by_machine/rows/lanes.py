@@ -33,9 +33,9 @@ AXES = 4
 
 SIZES = {
     "f32": 4, "f64": 8, "i64": 8, "u64": 8, "i32": 4, "u32": 4, "i16": 2, "u16": 2, "i8": 1,
-    "byte": 1,
+    "byte": 1, "f16": 2,
 }  # fmt: skip
-"""Bytes of each kind; of bytes, booleans are some."""
+"""Bytes of each kind; of bytes, booleans are some. Halves only become f32, or are made of it."""
 
 _POINTERS, _COUNTERS = (R8, R9, R10), (RBX, RBP, R12)
 _MADE, _FIRST, _ONE, _NOTHING = 3, 4, 30, 31
@@ -93,10 +93,11 @@ _STEPS = frozenset(
     )
 ).union(_CLASSES, _CONVERSIONS, _ROUNDED)
 
-# What loads numbers of a kind as words of 4 and of 8 bytes: opcodes of the second kind.
+# What loads numbers of a kind as words of 4 and of 8 bytes, halves as f32: opcodes of the second
+# kind.
 _WIDENING = {
     "byte": (0x31, 0x32), "i8": (0x21, 0x22), "u16": (0x33, 0x34), "i16": (0x23, 0x24),
-    "u32": (0, 0x35), "i32": (0, 0x25),
+    "u32": (0, 0x35), "i32": (0, 0x25), "f16": (0x13, 0),
 }  # fmt: skip
 _NARROWING = {1: (0x31, 0x32), 2: (0x33, 0x34), 4: (0, 0x35)}
 # What loads one number to RAX: movzx, movsx, mov and movsxd from an address in R8, R9 or R10.
@@ -118,6 +119,8 @@ def lanes_of(reads: Sequence[str], steps: Sequence[str], store: str) -> int:
     step = steps[-1] if steps else ""
     if not kinds <= SIZES.keys() or (step and step not in _STEPS):
         return 0
+    if "f16" in kinds:
+        return 16 if not step and kinds == {"f16", "f32"} else 0
     if step in _QUOTIENTS:  # in f64, which holds numbers of 4 bytes
         return 16 if SIZES[reads[0]] < 8 and reads[0] not in ("u32", "f32") else 0
     if step in _CONVERSIONS:
@@ -269,6 +272,9 @@ class _Lanes(Instructions):
             self.vector(STORE_WORDS, made, 0, R11, prefix=2, mask=mask or _EIGHT)
         elif size == (8 if self._wide else 4):
             self.vector(STORE_WORDS, made, 0, R11, prefix=2, mask=mask, wide=self._wide)
+        elif self._store == "f16":
+            self.vector(0x1D, made, 0, R11, kind=3, prefix=1, mask=mask)  # vcvtps2ph
+            self.text.append(0)  # to the nearest, ties to even
         else:
             opcode = _NARROWING[size][self._wide]
             self.vector(opcode, made, 0, R11, kind=2, prefix=2, mask=mask)
