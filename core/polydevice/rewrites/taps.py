@@ -35,7 +35,7 @@ def number(build: Emitter, size: int) -> float | Port:
     return build.convert(build.value(array_of([size], np.int64)), ElementType.f32)
 
 
-def within(build: Emitter, x: Port, low: int, high: int) -> Port:
+def within(build: Emitter, x: Port, low: float, high: int) -> Port:
     """Whether low <= x < high."""
     above = build.emit(GreaterEqual(), x, float(low))
     return build.emit(LogicalAnd(), above, build.emit(Less(), x, number(build, high)))
