@@ -143,3 +143,101 @@ def test_which_inputs_are_cut(core, trips, length, again, count):
     constant_folding(network, evaluate)
     assert slice_inputs(network) == count
     assert slice_inputs(network) == 0
+
+
+def _counting(limit: str, *, also: bool = False) -> bytes:
+    """Per step h = tanh(h + x[i]); i counts by itself, up to what is handed on, as in TensorFlow.
+
+    Args:
+        limit: "length", that of x, or "m", which is given.
+        also: whether a flag ends the loop besides.
+    """
+    make, whole = helper.make_node, TensorProto.INT32
+    body = [
+        make("Gather", ["x", "i"], ["row"], axis=0),
+        make("Add", ["h", "row"], ["sum"]),
+        make("Tanh", ["sum"], ["next"]),
+        make("Add", ["i", "one"], ["following"]),
+        make("Cast", ["following"], ["left"], to=TensorProto.FLOAT),
+        make("Cast", ["end"], ["right"], to=TensorProto.FLOAT),
+        make("Less", ["left", "right"], ["less"]),
+        make("ReduceMin", ["next"], ["least"], keepdims=0),
+        make("Less", ["least", "most"], ["small"]),
+        make("And", ["small", "less"], ["both"]),
+        make("Identity", ["end"], ["same"]),
+    ]
+    carried = [_info("i", whole, []), _info("h", TensorProto.FLOAT, [6]), _info("end", whole, [])]
+    inner = helper.make_graph(
+        body,
+        "body",
+        [_info("t", TensorProto.INT64, []), _info("go", TensorProto.BOOL, []), *carried],
+        [
+            _info("both" if also else "less", TensorProto.BOOL, []),
+            _info("following", whole, []),
+            _info("next", TensorProto.FLOAT, [6]),
+            _info("same", whole, []),
+            _info("sum", TensorProto.FLOAT, [6]),
+        ],
+    )
+    nodes = [
+        make("Shape", ["x"], ["sizes"]),
+        make("Gather", ["sizes", "zero"], ["long"], axis=0),
+        make("Cast", ["long"], ["length"], to=whole),
+        make("Less", ["begin", limit], ["first"]),
+        make(
+            "Loop",
+            ["", "first", "begin", "start", limit],
+            ["n_", "last", "m_", "parts"],
+            body=inner,
+        ),
+    ]
+    numbers = {"zero": np.int64(0), "begin": np.int32(0), "one": np.int32(1)}
+    numbers.update({"start": np.zeros(6, np.float32), "most": np.float32(0.4)})
+    given = [_info("x", TensorProto.FLOAT, ["n", 6])]
+    given += [_info("m", whole, [])] if limit == "m" else []
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        given,
+        [_info("last", TensorProto.FLOAT, [6]), _info("parts", TensorProto.FLOAT, ["k", 6])],
+        [numpy_helper.from_array(np.asarray(a), name) for name, a in numbers.items()],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return made.SerializeToString()
+
+
+@pytest.mark.parametrize("also", [False, True])
+@pytest.mark.parametrize("limit", ["length", "m"])
+def test_loops_that_count_by_themselves(core, device, limit, also):
+    model = _counting(limit, also=also)
+    executable = core.load_network(core.read_network(model), device)
+    for length in (6, 9, 3, 1, 0, 8):
+        inputs = {"x": _inputs(length)["x"]}
+        if limit == "m":
+            inputs["m"] = np.array(length // 2, np.int32)
+        for ours, theirs in zip(
+            executable.infer(inputs).values(), models.answer(model, inputs), strict=True
+        ):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_a_limit_beyond_the_elements(core, device):
+    """A Gather gives zeros there."""
+    executable = core.load_network(core.read_network(_counting("m")), device)
+    x = _inputs(3)["x"]
+    limit = {"m": np.array(5, np.int32)}
+    theirs = models.answer(_counting("m"), {"x": np.pad(x, ((0, 2), (0, 0)))} | limit)
+    for _ in range(2):
+        ours = executable.infer({"x": x} | limit)
+        for found, wanted in zip(ours.values(), theirs, strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("also", [False, True])
+@pytest.mark.parametrize(("limit", "count"), [("length", 1), ("m", 0)])
+def test_which_loops_that_count_are_given_parts(core, also, limit, count):
+    network = core.read_network(_counting(limit, also=also))
+    network.evaluate = evaluate
+    network.reshape({"x": [5, 6]} | ({"m": []} if limit == "m" else {}))
+    constant_folding(network, evaluate)
+    assert slice_inputs(network) == count
