@@ -143,7 +143,9 @@ def test_resizing_and_padding_move_integers(core, opencl, form) -> None:
     ), executable.explain()
 
 
-@pytest.mark.parametrize("kind", ["matmul", "conv", "padded", "same", "grouped"])
+@pytest.mark.parametrize(
+    "kind", ["matmul", "conv", "padded", "same", "grouped", "depthwise", "unsigned"]
+)
 def test_products_of_what_is_quantised_at_run_time(core, opencl, kind) -> None:
     """DynamicQuantizeLinear and MatMulInteger or ConvInteger; where all is near the zero point too.
 
@@ -153,14 +155,22 @@ def test_products_of_what_is_quantised_at_run_time(core, opencl, kind) -> None:
     rng = np.random.default_rng(11)
     g = Graph(rng)
     g.nodes.append(helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], "quantise"))
-    sizes = {"matmul": ((9, 133), (133, 20)), "grouped": ((2, 6, 7, 9), (32, 3, 3, 2))}
+    sizes = {
+        "matmul": ((9, 133), (133, 20)),
+        "grouped": ((2, 6, 7, 9), (32, 3, 3, 2)),
+        "depthwise": ((2, 16, 7, 9), (16, 1, 3, 2)),
+    }
     shape, form = sizes.get(kind, ((1, 5, 9, 9), (8, 5, 3, 3)))
     w, point = g.store(rng.integers(-127, 128, form).astype(np.int8)), g.store(np.int8(0))
+    if kind == "unsigned":  # and too far from the zero point for bytes
+        w, point = g.store(rng.integers(0, 256, form).astype(np.uint8)), g.store(np.uint8(90))
     if kind == "matmul":
         y = g.emit("MatMulInteger", "q", w, "z", point)
     else:
         how = {
             "padded": {"pads": [1, 0, 0, 1]},
+            "unsigned": {"pads": [1, 2, 0, 1]},
+            "depthwise": {"group": 16, "pads": [2, 1, 0, 1]},
             "same": {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
             "grouped": {"group": 2, "pads": [2, 1, 0, 1]},
         }
@@ -179,9 +189,13 @@ def test_products_of_what_is_quantised_at_run_time(core, opencl, kind) -> None:
         (theirs,) = reference(model, feed)
         (ours,) = request.infer(feed).values()
         np.testing.assert_allclose(ours, theirs, rtol=2e-6, atol=2e-6 * np.abs(theirs).max())
-    nodes = executable.latest_plan().graph.nodes
+    nodes, target = executable.latest_plan().graph.nodes, target_of(opencl)
     found = any(isinstance(node.op, INTEGER_PRODUCTS) for node in nodes)
-    assert found is bool(target_of(opencl).byte_product), executable.explain()
+    of_bytes = target.byte_product and (kind != "depthwise" or target.is_throughput)
+    assert found is bool(of_bytes), executable.explain()
+    if target.sums_byte_vectors and kind != "grouped":  # which gets a border
+        launches = [n for n in nodes if not n.is_view and not n.name.endswith("/reorder")]
+        assert len(launches) == 2, executable.explain()
 
 
 @pytest.mark.parametrize("kind", ["matmul", "batched"])

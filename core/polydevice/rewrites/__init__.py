@@ -18,6 +18,7 @@ from polydevice.rewrites.control_flow.collect_parts import collect_parts
 from polydevice.rewrites.control_flow.select_branches import select_branches
 from polydevice.rewrites.control_flow.settle_lists import settle_lists
 from polydevice.rewrites.control_flow.settle_loops import settle_loops
+from polydevice.rewrites.control_flow.slice_inputs import slice_inputs
 from polydevice.rewrites.control_flow.unroll_loops import unroll_loops
 from polydevice.rewrites.decomposition import decompose, decompositions
 from polydevice.rewrites.facts import Declined
@@ -98,6 +99,10 @@ def _collect(network: Network, wishes: Wishes) -> int:
     return collect_parts(network) if wishes.collect else 0
 
 
+def _slice(network: Network, wishes: Wishes) -> int:
+    return slice_inputs(network) if wishes.collect else 0
+
+
 Stage = Callable[[Network, Wishes], int]
 """Changes a network in place and returns how many changes it made."""
 
@@ -111,6 +116,7 @@ ORDER: tuple[tuple[str, Stage], ...] = (
     ("settle loops", _settle),  # loops left over: what they never change is known in their bodies
     ("select branches", _select),  # once their conditions are known where they can be
     ("collect parts", _collect),  # of loops that are left
+    ("slice inputs", _slice),  # of loops: how often these run is known where it can be
     ("look up constants", _look_up),  # in tables that are plain numbers by now
     ("fold what settled", _fold),
     ("join equals", _join),  # steps on the way to constants are none any more

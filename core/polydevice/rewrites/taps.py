@@ -10,6 +10,8 @@ import itertools
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from polydevice.dtype import ElementType
 from polydevice.emitter import Emitter
 from polydevice.node import Port
@@ -20,15 +22,23 @@ from polydevice.ops.logical import LogicalAnd
 from polydevice.ops.op import Op
 from polydevice.ops.select import Select
 from polydevice.rewrites.facts import shape_of
+from polydevice.symbolic_size import array_of, is_symbolic
 
 Taps = list[tuple[Port, Port]]
 """Position and weight of each element that an axis contributes."""
 
 
-def within(build: Emitter, x: Port, low: float, high: float) -> Port:
+def number(build: Emitter, size: int) -> float | Port:
+    """Return a size as a number of f32 that operations read; where it is symbolic, as a port."""
+    if not is_symbolic(size):
+        return float(size)
+    return build.convert(build.value(array_of([size], np.int64)), ElementType.f32)
+
+
+def within(build: Emitter, x: Port, low: float, high: int) -> Port:
     """Whether low <= x < high."""
     above = build.emit(GreaterEqual(), x, float(low))
-    return build.emit(LogicalAnd(), above, build.emit(Less(), x, float(high)))
+    return build.emit(LogicalAnd(), above, build.emit(Less(), x, number(build, high)))
 
 
 def chosen(build: Emitter, condition: Port, x: Port, otherwise: float) -> Port:
@@ -50,7 +60,7 @@ def sum_of_taps(build: Emitter, data: Port, axes: Sequence[Taps], sizes: Sequenc
     for taps in itertools.product(*axes):
         position, weight = taps[0]
         for (at, part), size in zip(taps[1:], sizes[1:], strict=True):
-            position = build.emit(Add(), build.emit(Multiply(), position, float(size)), at)
+            position = build.emit(Add(), build.emit(Multiply(), position, number(build, size)), at)
             weight = build.emit(Multiply(), weight, part)
         batch, count = shape_of(weight)
         index = build.convert(position, ElementType.i32)

@@ -264,9 +264,11 @@ def _sums(infer: Infer, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
 class IntegerConvolution(Convolution):
     """Convolution of 8-bit integers: the exact sums of (x - zero) * w; padding adds nothing.
 
-    Inputs:  x  [N, C, spatial...], 1 to 3 spatial axes, u8 or i8
-             w  [O, C, kernel...], i8, constant; i16 on processor cores
-    Outputs: y  [N, O, spatial...], i32
+    Inputs:  x     [N, C, spatial...], 1 to 3 spatial axes, u8 or i8
+             w     [O, C, kernel...], i8, constant; i16 on processor cores
+             fill  u8, optional, on processor cores: at least as many as C rounded up to fours, all
+                   of them what `zero` is, which then is 0 itself
+    Outputs: y     [N, O, spatial...], i32
     Source:  made from IntegerProduct
     """
 
@@ -278,7 +280,7 @@ class IntegerConvolution(Convolution):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the convolution's shape in i32."""
-        return _sums(super().infer, inputs)
+        return _sums(super().infer, inputs[:2])
 
 
 @dataclass(frozen=True)

@@ -71,20 +71,29 @@ class DynamicQuantize(Op):
     """Bytes of a tensor by a scale and a zero point that fit its range.
 
     Inputs:  x      any shape, f32
-    Outputs: y      shape of x, u8: clip(round(x / scale) + zero, 0, 255), halves to even
+    Outputs: y      shape of x, u8: clip(round(x / scale) + zero, 0, 255), halves to even; f32
+                    where `floats`: that less `zero`
              scale  f32, one number without axes: as `DynamicRange` has it
              zero   u8, likewise
+             fill   [fills] u8, each the zero point; only where `fills` is not 0
     Source:  made from DynamicRange and QuantizeLinear
     """
 
     type = "DynamicQuantize"
     domain = "polydevice_gpu"
 
+    floats: bool = False
+    """Whether products of floats read y, which need no bytes."""
+    fills: int = 0
+    """How many bytes convolutions read where padding is."""
+
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the bytes and two numbers."""
         (x,) = inputs
         numbers = [TensorDesc(kind, Shape([])) for kind in (ElementType.f32, ElementType.u8)]
-        return [x.with_type(ElementType.u8).without_value(), *numbers]
+        kind = ElementType.f32 if self.floats else ElementType.u8
+        fill = [TensorDesc(ElementType.u8, Shape([self.fills]))] if self.fills else []
+        return [x.with_type(kind).without_value(), *numbers, *fill]
 
 
 ROUNDED_PRODUCTS = (RoundedConvolution, RoundedMatMul)

@@ -100,6 +100,8 @@ def plain(data: Data) -> Iterator[OpCase]:
         case = openvino_case(Convolution(**window), x, w)
         yield _of_bytes(data, case, IntegerConvolution, wide=0)
 
+    yield from _filled(data)
+
     # In vectors of eight, so many that every kernel can split steps of 128; f32 is too short.
     zero, x, w = 7, _bytes(data, (1, 8208, 4, 3), np.uint8), _bytes(data, (24, 8208, 1, 1), np.int8)
     op = IntegerConvolution(
@@ -112,6 +114,24 @@ def plain(data: Data) -> Iterator[OpCase]:
         return [np.einsum("bchw,oc->bohw", inside, right[..., 0, 0]).astype(np.int32)]
 
     yield OpCase(op, (x, w), expected, constants={1})
+
+
+def _filled(data: Data) -> Iterator[OpCase]:
+    """Zero points that come as bytes, in the place of which padding is."""
+    window = {"strides": (1, 2), "dilations": (1, 1), "pads_begin": (2, 0), "pads_end": (1, 1)}
+    for number, (inputs, outputs) in enumerate(((3, 18), (21, 33), (4, 7))):
+        w = _bytes(data, (outputs, inputs, 3, 2), np.int8)
+        w = _beyond_bytes(data, w, 0) if number == 1 else w
+        x = _bytes(data, (2, inputs, 6, 13), np.uint8)
+        fill = np.full(-(-inputs // 4) * 4 + 4 * number, (0, 201, 255)[number], np.uint8)
+        plain = Convolution(**window)
+
+        def expected(values: Sequence[Array], plain: Convolution = plain) -> list[Array]:
+            left, right, zero = (np.asarray(array, np.float32) for array in values)
+            answers = openvino_case(plain, left - zero[0], right, constants={1}).answers()
+            return [np.rint(np.asarray(answer)).astype(np.int32) for answer in answers]
+
+        yield OpCase(IntegerConvolution(**window), (x, w, fill), expected, constants={1})
 
 
 def grouped(data: Data) -> Iterator[OpCase]:

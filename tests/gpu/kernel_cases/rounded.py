@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -98,18 +99,23 @@ def _sums(x: Array, w: Array, op: RoundedConvolution) -> Array:
 
 
 def quantised(data: Data) -> Iterator[OpCase]:
-    def expected(values: Sequence[Array]) -> list[Array]:
+    def expected(values: Sequence[Array], op: DynamicQuantize) -> list[Array]:
         x = np.asarray(values[0], np.float32)
         low, high = (np.float32(limit) for limit in (x.min(initial=0), x.max(initial=0)))
         scale = (high - low) / np.float32(255) or np.float32(1)
         zero = np.rint(np.clip(-low / scale, 0, 255))
         whole = np.clip(np.rint(x / scale) + zero, 0, 255)
-        return [whole.astype(np.uint8), np.asarray(scale), zero.astype(np.uint8)]
+        made = (whole - zero).astype(np.float32) if op.floats else whole.astype(np.uint8)
+        fill = [np.full(op.fills, zero, np.uint8)] if op.fills else []
+        return [made, np.asarray(scale), zero.astype(np.uint8), *fill]
 
     nothing = np.zeros((2, 3), np.float32)
     short = (data(2, 3, 19), data(67), 3 + abs(data(4, 5)), -abs(data(3, 40)), data(), nothing)
-    for x in (*short, data(3, 5, 7, 31), data(2, 1031)):
-        yield OpCase(DynamicQuantize(), (x.astype(np.float32),), expected)
+    cases = [(DynamicQuantize(), x) for x in (*short, data(3, 5, 7, 31), data(2, 1031))]
+    for op in (DynamicQuantize(floats=True), DynamicQuantize(fills=20)):
+        cases += [(op, data(2, 5, 61)), (op, data(3, 7, 11, 149))]
+    for op, x in cases:
+        yield OpCase(op, (x.astype(np.float32),), functools.partial(expected, op=op))
 
 
 CASES: dict[type[Op], Cases] = {

@@ -11,14 +11,24 @@ from polydevice.dtype import ElementType
 from polydevice.emitter import Emitter
 from polydevice.node import Port
 from polydevice.ops.activation import Clamp
-from polydevice.ops.arithmetic import Add, FloorMod, Minimum, Multiply, Subtract
+from polydevice.ops.arithmetic import Add, FloorMod, Maximum, Minimum, Multiply, Subtract
+from polydevice.ops.broadcast import Broadcast
 from polydevice.ops.convert import Convert
 from polydevice.ops.grid_sample import GridMode, GridPadding, GridSample
 from polydevice.ops.math import Floor, Round
 from polydevice.ops.split import Split
 from polydevice.rewrites.facts import shape_of
 from polydevice.rewrites.rule import decomposes
-from polydevice.rewrites.taps import Taps, chosen, is_plain, polynomial, sum_of_taps, within
+from polydevice.rewrites.taps import (
+    Taps,
+    chosen,
+    is_plain,
+    number,
+    polynomial,
+    sum_of_taps,
+    within,
+)
+from polydevice.symbolic_size import array_of, largest
 
 
 @decomposes(GridSample, where=is_plain)
@@ -32,10 +42,9 @@ def _grid_sample(build: Emitter, op: GridSample, inputs: Sequence[Port]) -> list
     axes = []
     for size, part in zip(sizes, reversed(parts), strict=True):
         at = build.emit(Add(), build.reshape(part, (batch, count)), 1.0)
-        if op.align_corners:
-            place = build.emit(Multiply(), at, (size - 1) / 2)
-        else:
-            place = build.emit(Subtract(), build.emit(Multiply(), at, size / 2), 0.5)
+        place = _halves(build, at, size - 1 if op.align_corners else size)
+        if not op.align_corners:
+            place = build.emit(Subtract(), place, 0.5)
         axes.append(_grid_taps(build, op, place, size))
     data = build.reshape(build.convert(x, ElementType.f32), (batch, channels, math.prod(sizes)))
     y = sum_of_taps(build, data, axes, sizes)
@@ -44,12 +53,20 @@ def _grid_sample(build: Emitter, op: GridSample, inputs: Sequence[Port]) -> list
     return [build.reshape(y, (batch, channels, *shape_of(grid)[1:-1]))]
 
 
+def _halves(build: Emitter, at: Port, size: int) -> Port:
+    """Return at * (size / 2); where sizes are symbolic, as at / 2 * size, which is the same."""
+    found = number(build, size)
+    if isinstance(found, Port):
+        return build.emit(Multiply(), build.emit(Multiply(), at, 0.5), found)
+    return build.emit(Multiply(), at, found / 2)
+
+
 _CUBIC = -0.75
 
 
 def _grid_taps(build: Emitter, op: GridSample, place: Port, size: int) -> Taps:
-    one = build.like(np.ones(shape_of(place)), place)
     if op.mode is GridMode.NEAREST:
+        one = build.emit(Broadcast(), build.like(1.0, place), array_of(shape_of(place), np.int64))
         return [_padded(build, op, build.emit(Round(), place), one, size)]
     low = build.emit(Floor(), place)
     part = build.emit(Subtract(), place, low)
@@ -82,7 +99,11 @@ def _padded(
     if op.padding_mode is GridPadding.REFLECTION:
         last = size - 1 if op.align_corners else size
         period, top = (2 * last, 2 * last) if op.align_corners else (2 * size, 2 * size - 1)
-        folded = build.emit(FloorMod(), index, float(max(period, 1)))
-        mirrored = build.emit(Subtract(), build.like(top, index), folded)
+        folded = build.emit(FloorMod(), index, number(build, largest([period, 1])))
+        mirrored = build.emit(Subtract(), number(build, top), folded)
         index = build.emit(Minimum(), folded, mirrored)
-    return build.emit(Clamp(min=0.0, max=float(size - 1)), index), weight
+    end = number(build, size - 1)
+    if not isinstance(end, Port):
+        return build.emit(Clamp(min=0.0, max=end), index), weight
+    # Both leave NaN as it is, like Clamp.
+    return build.emit(Minimum(), build.emit(Maximum(), index, 0.0), end), weight

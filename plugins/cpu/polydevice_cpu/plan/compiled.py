@@ -322,7 +322,6 @@ class RequestPlans:
         self._latest: tuple[Shapes, BoundPlan] | None = None
         self._found: dict[Shapes, BoundPlan] = {}
         self._changes = -1
-        self._rounds = Bindings[Plan, Rounds](compiled.plans, compiled.plans_bytes)
         self._latest_rounds: Rounds | None = None
         self._growing: dict[Shapes, Growing | None] = {}
         self._read: frozenset[int] | None = None
@@ -334,7 +333,7 @@ class RequestPlans:
         self._workspace = Workspace(self.compiled.memory)
         self._latest = None
         self._found = {}
-        self._rounds.clear()
+        self.context.rounds.clear()
         self._latest_rounds = None
         self._growing = {}
 
@@ -346,17 +345,26 @@ class RequestPlans:
         if latest is None or latest.shapes != shapes or not latest.plan.is_final:
             plan = self.compiled.plan(shapes)
             if latest is None or latest.plan is not plan:
-                found = self._rounds.known(plan)
+                bindings = self._rounds()
+                found = bindings.known(plan)
                 if found is None:
                     if not Rounds.suit(op, plan):
                         return None
                     parts = op, plan, shapes, self.context, self._workspace
                     with collected_later():
-                        found = self._rounds.get(plan, lambda: Rounds(*parts))
+                        found = bindings.get(plan, lambda: Rounds(*parts))
                 if latest is not None:
                     latest.leave()
                 latest = self._latest_rounds = found
         return latest
+
+    def _rounds(self) -> Bindings[Plan, Rounds]:
+        """What the request has bound of the body for all iterations, whoever runs the loop."""
+        known = self.context.rounds.get(self.compiled)
+        if known is None:
+            known = Bindings[Plan, Rounds](self.compiled.plans, self.compiled.plans_bytes)
+            self.context.rounds[self.compiled] = known
+        return known
 
     def note(self, rounds: Rounds | None, iterations: int) -> None:
         """Take notice of iterations, as of inferences: the next loop may have a better plan."""

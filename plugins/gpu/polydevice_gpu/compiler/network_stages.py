@@ -28,7 +28,7 @@ from polydevice_gpu.passes.nesting import nest_bodies as nesting
 from polydevice_gpu.passes.nesting.body_network import Build
 from polydevice_gpu.rewrites import gpu_wishes
 from polydevice_gpu.rewrites.compressed import compress_products
-from polydevice_gpu.rewrites.dynamic_quantize import quantise_at_once
+from polydevice_gpu.rewrites.dynamic_quantize import floats_at_once, quantise_at_once
 from polydevice_gpu.rewrites.floats_early import floats_early
 from polydevice_gpu.rewrites.pad_early import pad_early
 from polydevice_gpu.rewrites.rounded import round_products
@@ -107,12 +107,13 @@ def rewrite(work: Work) -> None:
         use_custom_layers(network, work.settings.custom_layers)
         if work.settings.integers:
             compress_products(network)  # before folding, which would make floats of matrices
+            if not work.target.is_throughput:
+                quantise_at_once(network, work.target)
             if work.target.byte_product:
                 pad_early(network)
             if work.target.sums_byte_vectors and work.floats is not ElementType.f16:
                 round_products(network)  # likewise
             if not work.target.is_throughput:
-                quantise_at_once(network)
                 floats_early(network)
         if work.floats is not ElementType.f16:
             whole_products(network)  # which kernels for i32 would compute number by number
@@ -136,6 +137,8 @@ def rewrite(work: Work) -> None:
     )
     counts = rewrites.rewrite(work.network, wishes, work.evaluate, observe)
     work.unrolled = counts["unroll loops"] > 0
+    if not work.target.is_throughput:
+        floats_at_once(work.network)
     check_elements(work.network)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from polydevice_gpu.graph import GpuNode
+from polydevice_gpu.graph import GpuNode, Value
 from polydevice_gpu.kernels.pointwise.expression import literal
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.types import compute_type
-from polydevice_gpu.ops import INTEGER_PRODUCTS
+from polydevice_gpu.ops import INTEGER_PRODUCTS, IntegerConvolution
 from polydevice_gpu.rounded_ops import RoundedConvolution, RoundedMatMul
 
 EXACT_TERMS = (1 << 24) // (255 * 128)
@@ -28,6 +28,12 @@ def is_float_or_byte_product(node: GpuNode) -> bool:
 def zero_of(node: GpuNode) -> int:
     """Return the number of a node's first input that means 0."""
     return int(getattr(node.op, "zero", 0))
+
+
+def fill_of(node: GpuNode) -> Value | None:
+    """Return bytes that are the number that means 0, where that is found at run time."""
+    found = node.own_inputs[2:] if type(node.op) is IntegerConvolution else []
+    return found[0] if found else None
 
 
 def inverse_of(scale: float) -> float:
@@ -50,7 +56,11 @@ def declare_sums(call: Call, otherwise: str = "float") -> None:
         low, high = literal(op.low), literal(op.high)
         scaled = f"(x) * {literal(inverse_of(op.scale))}"
         call.define(**{"ROUNDED(x)": f"(int)rint(fmin(fmax({scaled}, {low}), {high}))"})
-    if zero_of(call.node):
+    fill = fill_of(call.node)
+    if fill is not None:
+        call.tensor("FILL", fill)
+        call.define(ZERO="(int)FILL_LOAD(FILL_AT(0))")
+    elif zero_of(call.node):
         call.scalars(ZERO=zero_of(call.node))
     else:
         call.define(ZERO=0)

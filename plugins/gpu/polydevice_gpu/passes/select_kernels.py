@@ -41,7 +41,7 @@ def select_kernels(graph: GpuGraph, target: Target) -> None:
             _prepare_opaque(graph, node, target)
             continue
         if views.is_view(node):
-            make_view(graph, node)
+            make_view(graph, node, reorders)
             continue
         for value in node.inputs:
             place_constant(value)
@@ -154,12 +154,26 @@ def _insert_reorders(
             storage is value.storage or _convert_before(graph, node, value, storage, target)
         ):
             continue
-        copies = reorders.setdefault((value, storage), [])
-        made = next((each for each in copies if each.placed.pitches == layout.pitches), None)
-        if made is None:
-            made = copy(graph, node, value, layout, target, storage)
-            copies.append(made)
-        node.inputs[index] = made
+        node.inputs[index] = _copied(graph, node, value, layout, target, reorders, storage)
+
+
+def _copied(
+    graph: GpuGraph,
+    node: GpuNode,
+    value: Value,
+    layout: Layout,
+    target: Target,
+    reorders: Reorders | None,
+    storage: ElementType | None = None,
+) -> Value:
+    """Return a copy of a value for a node, one that was inserted already if there is any."""
+    key = value, storage or value.storage
+    copies = [] if reorders is None else reorders.setdefault(key, [])
+    made = next((each for each in copies if each.placed.pitches == layout.pitches), None)
+    if made is None:
+        made = copy(graph, node, value, layout, target, storage)
+        copies.append(made)
+    return made
 
 
 def _convert_before(
@@ -226,8 +240,14 @@ def copy(
     return made
 
 
-def make_view(graph: GpuGraph, node: GpuNode) -> None:
-    """Let a node's outputs look at its input's memory, copying the input first if that must be."""
+def make_view(graph: GpuGraph, node: GpuNode, reorders: Reorders | None = None) -> None:
+    """Let a node's outputs look at its input's memory, copying the input first if that must be.
+
+    Args:
+        graph: of the node.
+        node: what shows its input otherwise.
+        reorders: copies that were inserted already, of which one may do.
+    """
     place_constant(node.inputs[0])
     function = views.find_view(type(node.op))
     assert function is not None
@@ -239,7 +259,7 @@ def make_view(graph: GpuGraph, node: GpuNode) -> None:
             layouts = function(node)
     if layouts is None:
         x = node.inputs[0]
-        node.inputs[0] = copy(graph, node, x, planar(x.shape), Target())
+        node.inputs[0] = _copied(graph, node, x, planar(x.shape), Target(), reorders)
         layouts = function(node)
     assert layouts is not None, f"{node.name} cannot be a view even of a planar value"
     node.is_view = True

@@ -24,7 +24,7 @@ LEAST_TERMS = 48
 
 def cuts_patches(op: Convolution, inputs: Sequence[Port]) -> bool:
     """Whether windows lie side by side and cover all of an image of few channels."""
-    x, w = inputs
+    x, w = inputs[:2]
     if op.grouped or not is_known(w) or not x.element_type.is_float:
         return False
     channels, *sizes = shape_of(x)[1:]

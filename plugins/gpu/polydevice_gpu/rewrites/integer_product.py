@@ -26,16 +26,30 @@ from polydevice_gpu.ops import (
 
 
 def integer_product(
-    build: Emitter, op: IntegerProduct, inputs: Sequence[Port], target: Target
+    build: Emitter,
+    op: IntegerProduct,
+    inputs: Sequence[Port],
+    target: Target,
+    fill: Port | None = None,
 ) -> list[Port]:
     """Make sums of bytes where the device multiplies those fast, and a product of floats elsewhere.
 
     Sums of bytes are exact, those of floats as long as they stay below 2^24.
+
+    Args:
+        build: makes operations.
+        op: the product.
+        inputs: its inputs.
+        target: the device.
+        fill: what a convolution reads where padding is, its zero point; none if that is known.
     """
     x, w, scale, zero, factor, *rest = inputs
     # One by one where they are no constants, which takes no launch of its own.
     known = is_known(scale) and is_known(factor)
     factors = [_product(build, scale, factor)] if known else [scale, factor]
+    if fill is not None:
+        sums = build.emit(IntegerConvolution(**op.product.attributes()), x, w, fill)
+        return [_scaled(build, build.convert(sums, ElementType.f32), factors)]
     summed = target.byte_product and (target.is_throughput or not _are_several(op.product, w))
     made = _sums(op.product, x, w, zero) if summed else None
     if made is None:

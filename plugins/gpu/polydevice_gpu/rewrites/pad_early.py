@@ -23,21 +23,26 @@ def pad_early(network: Network) -> None:
             _pad(node, node.op)
 
 
-def _pad(node: Node, op: IntegerProduct) -> None:
-    product, (x, w) = op.product, node.inputs[:2]
+def borders_of(node: Node) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Return the borders that a product of quantised values pads; None where none are known."""
+    if not isinstance(node.op, IntegerProduct):
+        return None
+    product, (x, w) = node.op.product, node.inputs[:2]
     if type(product) not in (Convolution, GroupConvolution) or w.shape is None:
-        return
+        return None
     assert isinstance(product, Convolution)
-    quantiser, sizes = x.node, x.shape
-    if not isinstance(quantiser.op, QuantizeLinear) or not w.shape.is_static or sizes is None:
-        return
-    same = product.auto_pad.is_same
-    if same and not sizes.is_static:
-        return
+    sizes, same = x.shape, product.auto_pad.is_same
+    if not w.shape.is_static or sizes is None or (same and not sizes.is_static):
+        return None
     begin, end = product.window(w.shape).pads(sizes.static[2:] if same else ())
-    if not any((*begin, *end)):
+    return (tuple(begin), tuple(end)) if any((*begin, *end)) else None
+
+
+def _pad(node: Node, op: IntegerProduct) -> None:
+    product, quantiser, borders = op.product, node.inputs[0].node, borders_of(node)
+    if not isinstance(quantiser.op, QuantizeLinear) or borders is None:
         return
-    source, *parameters = quantiser.inputs
+    (begin, end), (source, *parameters) = borders, quantiser.inputs
     build = Emitter(f"{node.name}/border", origins=quantiser.layers)
     padded = build.emit(Pad(), source, [0, 0, *begin], [0, 0, *end], build.like(0, source))
     whole = build.emit(quantiser.op, padded, *parameters)

@@ -23,6 +23,7 @@ from polydevice_gpu.cl.queues.turn_lock import TurnLock
 from polydevice_gpu.graph import Memory
 from polydevice_gpu.runtime.backlog import Backlog
 from polydevice_gpu.runtime.bound_steps import BoundSteps, OnHost
+from polydevice_gpu.runtime.host import Requests
 from polydevice_gpu.runtime.plan import Plan
 from polydevice_gpu.runtime.state import GpuVariable
 from polydevice_gpu.runtime.transfer import Transfer
@@ -37,12 +38,13 @@ RECENT = 2
 class BoundPlan(BoundSteps):
     """A plan with the memory and kernel objects of one request."""
 
-    def __init__(self, plan: Plan, blocks: Blocks) -> None:
+    def __init__(self, plan: Plan, blocks: Blocks, requests: Requests | None = None) -> None:
         """Take memory and set every kernel argument.
 
         Args:
             plan: what to run.
             blocks: memory of the request, which its other plans use, too.
+            requests: likewise, of what the host computes.
 
         Raises:
             DeviceMemoryError: the plan needs more than the network may use, or than there is.
@@ -50,7 +52,8 @@ class BoundPlan(BoundSteps):
         contents = plan.contents
         self._memory_of_request = blocks
         self._held = blocks.of(plan.arena.blocks)
-        super().__init__(plan, [block.buffer for block in self._held], Backlog())
+        buffers = [block.buffer for block in self._held]
+        super().__init__(plan, buffers, Backlog(), requests=requests)
         self._inputs = {n: Transfer(v) for n, v in contents.inputs.items() if not v.on_host}
         self._outputs = {n: Transfer(v) for n, v in contents.outputs.items() if not v.on_host}
         ports = (*self._inputs.values(), *self._outputs.values())

@@ -20,7 +20,7 @@ from polydevice_gpu.one_launch.joined_launches import JoinedLaunches, WaitInVain
 from polydevice_gpu.one_launch.stretch import Stretch
 from polydevice_gpu.runtime.backlog import Backlog
 from polydevice_gpu.runtime.filled_stretch import FilledStretch
-from polydevice_gpu.runtime.host import HostRun
+from polydevice_gpu.runtime.host import HostRun, Requests
 from polydevice_gpu.runtime.layer_times import Times, time_of
 from polydevice_gpu.runtime.plan import HostStep, NestedStep, Plan, Step, argument_of
 from polydevice_gpu.runtime.transfer import Transfer
@@ -55,6 +55,7 @@ class BoundSteps:
         blocks: Sequence[cl.Buffer],
         backlog: Backlog,
         given: Mapping[Memory, cl.Buffer] | None = None,
+        requests: Requests | None = None,
     ) -> None:
         """Set every kernel argument.
 
@@ -63,8 +64,10 @@ class BoundSteps:
             blocks: those of its arena.
             backlog: keeps count of what loops enqueue.
             given: memory of inputs and outputs that lies elsewhere.
+            requests: of what the host computes, which other plans use, too.
         """
         self.plan = plan
+        self._requests = requests
         self.backlog = backlog
         self._blocks = blocks
         self._regions: dict[Memory, cl.Buffer] = dict(given or {})
@@ -116,7 +119,7 @@ class BoundSteps:
     def _add(self, number: int, step: Step | HostStep | NestedStep, joined: Stretch | None) -> None:
         """Add launches to the present stretch, or something else as a stretch of its own."""
         if isinstance(step, HostStep):
-            self._stretches.append(HostRun(step.group, step.executable, step.spare))
+            self._stretches.append(HostRun(step.group, step.executable, step.spare, self._requests))
             return
         if isinstance(step, NestedStep):
             self._stretches.append(step.bind(self))

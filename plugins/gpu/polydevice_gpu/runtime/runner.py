@@ -30,6 +30,7 @@ from polydevice_gpu.graph import Value
 from polydevice_gpu.kernels.types import storage_type
 from polydevice_gpu.one_launch.joined_launches import WaitInVainError
 from polydevice_gpu.runtime.bound_plan import RECENT, BoundPlan, Job, KnownJob, Replay
+from polydevice_gpu.runtime.host import Requests
 from polydevice_gpu.runtime.plan import Plan
 from polydevice_gpu.runtime.state import GpuVariable
 
@@ -70,6 +71,8 @@ class GpuRunner(Runner):
         self._plans = executable.plans
         self._bindings = Bindings[Plan, BoundPlan](executable.plans, limit)
         self._blocks = Blocks(executable.context.device.memory, executable.device_memory)
+        # Times of layers are those of a shape, and each request has its own.
+        self._requests = None if executable.profiling else Requests()
         self._variables = {
             variable.output: GpuVariable(
                 variable, executable.starts[variable.name], executable.context
@@ -90,7 +93,7 @@ class GpuRunner(Runner):
 
     def _bind_plan(self, shapes: Shapes) -> BoundPlan:
         plan = self.executable.plan(shapes)
-        return self._bindings.get(plan, lambda: BoundPlan(plan, self._blocks))
+        return self._bindings.get(plan, lambda: BoundPlan(plan, self._blocks, self._requests))
 
     def bind(self, name: str, blob: Blob) -> None:
         """Note that `blob` now is the memory of an input or output."""

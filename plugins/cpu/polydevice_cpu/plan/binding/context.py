@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from polydevice.dtype import Array
 
 if TYPE_CHECKING:
+    from polydevice.runtime.plan_cache import Bindings
+    from polydevice_cpu.plan.binding.loops.rounds import Rounds
     from polydevice_cpu.plan.compiled import CompiledNetwork
+    from polydevice_cpu.plan.plan import Plan
     from polydevice_cpu.plan.step import Compute
 
 
@@ -20,15 +24,20 @@ class Context:
         assigned: values for the next inference; `commit` puts them in force, so that the order of
             reading and assigning within one inference does not matter.
         tails: what runs tails that plans share.
+        rounds: what is bound of bodies for all iterations of a loop: whatever the network's plan,
+            iterations of the same sizes are the same. To bind them takes 0.4 ms.
     """
 
-    __slots__ = ("assigned", "compiled", "tails", "variables")
+    __slots__ = ("assigned", "compiled", "rounds", "tails", "variables")
 
     def __init__(self, compiled: CompiledNetwork) -> None:
         self.compiled = compiled
         self.variables: dict[str, Array] = {}
         self.assigned: dict[str, Array] = {}
         self.tails: dict[object, Compute] = {}
+        self.rounds: WeakKeyDictionary[CompiledNetwork, Bindings[Plan, Rounds]] = (
+            WeakKeyDictionary()
+        )
 
     def commit(self) -> None:
         """End an inference."""

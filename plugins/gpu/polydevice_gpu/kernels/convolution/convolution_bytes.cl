@@ -6,7 +6,7 @@
 // of bytes (ON_BYTES) or of words; KERNEL_*, STRIDE_*, DILATION_*, PAD_*, IN_*, OUT_*, GROUP_IN,
 // GROUP_OUT, PADDED_OUT (channels of a group, in whole blocks), BLOCKS, EACH, VECTORS, PIXELS, GROUPED,
 // REST (input channels of a group modulo 4), FLIPPED (the input has a sign), STARTS (what sums begin
-// with), if HAS_STARTS; LACKING, what weights of an output have more than FILTER says, if HAS_LACKING; FILL, bytes that stand for a pixel outside; EIGHTS, FOURS (whether channels of a
+// with, by POINT), if HAS_STARTS; LACKING, what weights of an output have more than FILTER says, if HAS_LACKING; PADDING, bytes that stand for a pixel outside; EIGHTS, FOURS (whether channels of a
 // group beyond whole vectors fill such ones), WHOLE (whether there are none beyond); FEW (less than four
 // input channels); FILTER packed as [block, tap, in / 4, lane, in % 4].
 #define LANES (16 * VECTORS)
@@ -93,7 +93,7 @@ KERNEL(convolution_bytes) {
                         iz >= 0 && iz < IN_Z && iy >= 0 && iy < IN_Y && ix >= 0 && ix < IN_X;
                     whole[p] += inside
                         ? sum_of((__global const uchar*)in0 + IN0_AT(b, iz, iy, ix, 0), PLANE, GROUP_IN)
-                        : sum_of(fill, 1, GROUP_IN);
+                        : sum_of(PADDING, 1, GROUP_IN);
                 }
             }
         }
@@ -107,7 +107,8 @@ KERNEL(convolution_bytes) {
             #pragma unroll
             for (int v = 0; v < VECTORS; v++)
 #if HAS_STARTS
-                sum[p][v] = *(__global const loose_int16*)(starts + block * LANES + v * 16);
+                sum[p][v] = POINT *
+                    *(__global const loose_int16*)(starts + block * LANES + v * 16);
 #else
                 sum[p][v] = (int16)(0);
 #endif
@@ -131,7 +132,7 @@ KERNEL(convolution_bytes) {
                 int pixels[SPAN];
                 for (int i = 0; i < SPAN; i++) {
                     const int ix = first_x * STRIDE_X - PAD_X + i;
-                    pixels[i] = READ_APART(fill, 1);
+                    pixels[i] = READ_APART(PADDING, 1);
                     if (inside && ix >= 0 && ix < IN_X) {
                         __global const uchar* at =
                             (__global const uchar*)in0 + IN0_AT(b, iz, iy, ix, first);
@@ -154,7 +155,7 @@ KERNEL(convolution_bytes) {
                     for (int p = 0; p < PIXELS; p++) {
                         const int ix = (first_x + p) * STRIDE_X - PAD_X + kx * DILATION_X;
                         at[p] = inside && ix >= 0 && ix < IN_X
-                            ? (__global const uchar*)in0 + IN0_AT(b, iz, iy, ix, first) : fill;
+                            ? (__global const uchar*)in0 + IN0_AT(b, iz, iy, ix, first) : PADDING;
                     }
                     for (int quad = 0; quad < QUADS; quad++) ADD_PRODUCTS(quad, READ_QUAD)
 #if REST

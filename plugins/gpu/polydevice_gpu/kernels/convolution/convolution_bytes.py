@@ -12,7 +12,7 @@ from polydevice.ops.op import Op
 from polydevice.symbolic_size import largest, smallest
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.addressing import Groups
-from polydevice_gpu.kernels.byte_terms import EXACT_TERMS, zero_of
+from polydevice_gpu.kernels.byte_terms import EXACT_TERMS, fill_of, zero_of
 from polydevice_gpu.kernels.gemm.convolution_shape import (
     convolution_geometry,
     groups_of,
@@ -109,24 +109,30 @@ class BytesDirect(SingleLaunch):
         kind = f"{type(node.op).__name__}{is_turned} {groups} groups"
         form = Weights(b, f"{kind} in quads of {lanes}", packed, ElementType.i8)
         call.weights("FILTER", form)
-        flipped = node.inputs[0].storage is ElementType.i8
+        flipped, given = node.inputs[0].storage is ElementType.i8, fill_of(node)
         zero = zero_of(node) + (128 if flipped else 0)
+        less = 1 if given is not None else zero
 
         def starts(array: Array) -> Array:
             full = np.zeros((groups, padded_out), np.int64)
-            full[:, :group_out] = taps(array).astype(np.int64).sum((2, 3)) * -zero
+            full[:, :group_out] = taps(array).astype(np.int64).sum((2, 3)) * -less
             return full.reshape(-1)
 
         way = call.target.byte_product
         call.define(IN_ASSEMBLY=way == "x86 assembly", ON_BYTES=way == "x86 bytes")
-        call.define(HAS_STARTS=bool(zero), FLIPPED=flipped, REST=group_in % 4)
+        call.define(HAS_STARTS=bool(less), FLIPPED=flipped, REST=group_in % 4)
+        call.define(POINT="1" if given is None else "(int)PADDING[0]")
+        call.define(PADDING="fill" if given is None else "(fill + FILL_AT(0))")
         call.define(HAS_LACKING=b.storage is ElementType.i16)
         if b.storage is ElementType.i16:
             form = Weights(b, f"{kind} what {lanes} lack", lacking, ElementType.i32)
             call.buffer("LACKING", form, "int")
-        if zero:
-            form = Weights(b, f"{kind} sums of {lanes} by {-zero}", starts, ElementType.i32)
+        if less:
+            form = Weights(b, f"{kind} sums of {lanes} by {-less}", starts, ElementType.i32)
             call.buffer("STARTS", form, "int")
+        if given is not None:
+            call.tensor("FILL", given)
+            return
         outside = np.full(-(-group_in // 4) * 4, zero_of(node)).astype(
             np.int8 if flipped else np.uint8
         )
@@ -183,10 +189,16 @@ class ConvolutionBytes(BytesDirect):
 
     def input_layouts(self, node: GpuNode, target: Target) -> dict[int, Layout]:
         """Channels side by side, unless there are so few that any layout will do."""
-        return {} if _puts_pixels_together(node) else {0: channels_last(node.inputs[0].shape)}
+        fill = fill_of(node)
+        wanted = {} if fill is None else {2: planar(fill.shape)}
+        if not _puts_pixels_together(node):
+            wanted[0] = channels_last(node.inputs[0].shape)
+        return wanted
 
     def accepts_layout(self, node: GpuNode, index: int, layout: Layout, target: Target) -> bool:
         """Channels side by side; pixels may lie further apart."""
+        if index == 2:
+            return super().accepts_layout(node, index, layout, target)
         return not self.input_layouts(node, target).get(index) or has_channels_inside(layout)
 
     def output_layouts(self, node: GpuNode, target: Target) -> list[Layout]:

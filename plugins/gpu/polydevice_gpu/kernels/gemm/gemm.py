@@ -20,6 +20,7 @@ from polydevice.ops.matmul import MatMul
 from polydevice.processor.strips import copy_matrix
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.addressing import Groups
+from polydevice_gpu.kernels.byte_terms import fill_of
 from polydevice_gpu.kernels.gemm.convolution_shape import (
     convolution_geometry,
     groups_of,
@@ -250,6 +251,7 @@ class ConvolutionProduct(Product):
             (groups_of(node)[0] == 1, "it has groups"),
             (node.inputs[1].constant is not None, VARIABLE_WEIGHTS),
             (node.inputs[1].storage is not ElementType.i16, WIDE_WEIGHTS),
+            (fill_of(node) is None, "its zero point is found at run time"),
         )
 
     def input_layouts(self, node: GpuNode, target: Target) -> dict[int, Layout]:

@@ -253,14 +253,19 @@ class ResampleVector(_Resampling):
         sizes = self.declare_taps(call, op, tables)
         count, outer = x.shape[inner], math.prod(out.shape[axis] for axis in others)
         chunks = -(-count // width)
-        positions = 1 if step_along(out.placed, out.shape, groups) == 1 else _POSITIONS
-        call.define(WIDTH=width, POSITIONS=positions)
+        turned = step_along(out.placed, out.shape, groups) != 1
+        call.define(WIDTH=width, POSITIONS=_POSITIONS, TURNED=turned)
         kind = compute_type(x.storage)
-        stored = "sum" if kind in _FLOATS else f"convert_{kind}{width}_sat(ROUNDED(sum))"
+        stored = "sum"
+        if kind not in _FLOATS:
+            # Saturating conversions of floats take compilers as long as all the rest.
+            low, high = (0, 255) if kind == "uchar" else (-128, 127)
+            limited = f"clamp(ROUNDED(sum), {low}.0f, {high}.0f)"
+            stored = f"convert_{kind}{width}(convert_int{width}({limited}))"
         call.define(**{"MADE(sum)": stored})
         call.scalars(INNER=count, OUTER=outer, CHUNKS=chunks)
         call.result(groups, (width,))
-        call.dispatch((chunks * outer, -(-sizes[2] // positions), sizes[1] * sizes[0]))
+        call.dispatch((chunks * outer, -(-sizes[2] // _POSITIONS), sizes[1] * sizes[0]))
 
 
 @kernel(Resample, PlacedResize)

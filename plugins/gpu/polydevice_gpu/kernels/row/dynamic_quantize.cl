@@ -1,10 +1,10 @@
 // dynamic_quantize: work-items walk PARTS parts of LENGTH elements each; they find the range of all
-// elements and 0 (FINDS), and make bytes by a scale and a zero point that fit it (ROUNDS), or only
-// these two numbers. Where all parts are found before (KEEPS), their ranges are in RANGES.
+// elements and 0 (FINDS), and make bytes by a scale and a zero point that fit it (ROUNDS), or whole
+// numbers that are these bytes less the zero point (FLOATS_OUT), or only these two numbers. Where all parts are found before (KEEPS), their ranges are in RANGES.
 // NDRange: {PARTS}, which is 1 where nothing is kept; {1} where only the numbers are made.
 // Layouts: any.   Types: half, float; bytes.
 // Needs: COUNT (elements), WIDTH (above 1 elements lie side by side), TO_BYTES(x, n), PUT_SCALE(v),
-// PUT_ZERO(v).
+// PUT_ZERO(v), FILLS (how many of OUT3 are the zero point, too).
 #define JOIN2(a, b) a##b
 #define JOIN(a, b) JOIN2(a, b)
 #if WIDTH > 1
@@ -54,22 +54,36 @@ KERNEL(dynamic_quantize) {
     if (part == 0) {
         PUT_SCALE(scale);
         PUT_ZERO((uchar)zero);
+#if FILLS
+        for (int f = 0; f < FILLS; f++) OUT3_STORE(OUT3_AT(f), (uchar)zero);
+#endif
     }
 #endif
 #if ROUNDS
     // Adding 1.5 * 2^23 leaves the nearest whole number in the lower bits.
+#if !FLOATS_OUT
     const int more = (int)zero - 0x4B400000;
+#endif
     i = first;
 #if WIDTH > 1
     for (; i + WIDTH <= end; i += WIDTH) {
         const FLOATS v = LOAD(IN0_AT(i)) / scale;
         const FLOATS whole = fmin(fmax(v, (FLOATS)(-zero)), (FLOATS)(255.0f - zero)) + 0x1.8p23f;
+#if FLOATS_OUT
+        STORE(whole - 0x1.8p23f, i);
+#else
         STORE(TO_BYTES(whole, more), i);
+#endif
     }
 #endif
     for (; i < end; i++) {
         const float v = IN0_LOAD(IN0_AT(i)) / scale;
-        WRITE((uchar)(as_int(fmin(fmax(v, -zero), 255.0f - zero) + 0x1.8p23f) + more), i);
+        const float whole = fmin(fmax(v, -zero), 255.0f - zero) + 0x1.8p23f;
+#if FLOATS_OUT
+        WRITE(whole - 0x1.8p23f, i);
+#else
+        WRITE((uchar)(as_int(whole) + more), i);
+#endif
     }
 #endif
 }

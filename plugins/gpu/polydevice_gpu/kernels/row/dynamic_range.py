@@ -40,7 +40,7 @@ class _OfAll(Kernel):
         width = self.width(node, target)
         call.tensor("IN0", x, [_axes(x)], (width,) if width > 1 else ())
         length = -(-math.prod(x.shape) // parts)
-        call.define(WIDTH=width, **steps)
+        call.define(WIDTH=width, FLOATS_OUT=getattr(node.op, "floats", False), **steps)
         call.define(**{"TO_BYTES(x, n)": f"convert_uchar{width}(as_int{width}(x) + (n))"})
         call.scalars(COUNT=math.prod(x.shape), LENGTH=-(-length // width) * width, PARTS=parts)
         call.options(ROUNDED_DIVISIONS)
@@ -56,17 +56,21 @@ class _OfAll(Kernel):
 
     def declare_results(self, call: Call, width: int) -> None:
         """Declare scale and zero point, and the bytes if there are any."""
-        *made, scale, zero = call.node.outputs
-        if made:
+        rounds = isinstance(call.node.op, DynamicQuantize)
+        scale, zero, *fill = call.node.outputs[1:] if rounds else call.node.outputs
+        if rounds:
             call.result([_axes(call.node.inputs[0])], (width,) if width > 1 else ())
             call.tensor("OUT1", scale, [()])
             call.define(**{"PUT_SCALE(v)": "OUT1_STORE(OUT1_AT(0), v)"})
         else:
             call.result([()])
             call.define(**{"PUT_SCALE(v)": "WRITE(v, 0)"})
-        role = f"OUT{len(made) + 1}"
+        role = f"OUT{1 + rounds}"
         call.tensor(role, zero, [()])
         call.define(**{"PUT_ZERO(v)": f"{role}_STORE({role}_AT(0), v)"})
+        call.define(FILLS=fill[0].elements if fill else 0)
+        if fill:
+            call.tensor("OUT3", fill[0], [(0,)])
 
 
 def _axes(x: Value) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from polydevice_gpu.kernels.pointwise.fragment import (
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import compute_type
+from polydevice_gpu.layout import Layout, planar
 from polydevice_gpu.ops import Fragment
 from polydevice_gpu.row_ops import RowSteps
 
@@ -34,6 +35,15 @@ class RowStepsRef(SingleLaunch):
     def fuses(self, node: GpuNode) -> bool:
         """It is made when all that could join has joined."""
         return False
+
+    def output_layouts(self, node: GpuNode, target: Target) -> list[Layout]:
+        """Rows that are read across memory are written along it: vectors, and no copy behind."""
+        (layout,) = super().output_layouts(node, target)
+        along = node.operation(RowSteps).axis
+        is_last = along == node.output.rank - 1
+        if is_last and not target.is_throughput and layout.pitches[along] != 1:
+            layout = planar(node.output.shape)
+        return [layout]
 
     def mode_supports(self, node: GpuNode, mode: Mode, target: Target) -> bool:
         """Vectors are of floats, side by side, and no longer than a row."""

@@ -11,7 +11,7 @@ import math
 from polydevice.dtype import ElementType
 from polydevice.ops.op import Op
 from polydevice.ops.topk import TopK, TopKMode, TopKSort
-from polydevice.shape import normalize_axis
+from polydevice.shape import normalize_axis, stay_equal
 from polydevice.symbolic_trace import chosen
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
@@ -136,6 +136,11 @@ class TopkHeap(Selection):
     def describe(self, call: Call, op: Op, mode: Mode) -> None:
         """The heap has memory of its own; heaps of neighbours interleave on throughput devices."""
         rows, _, wanted = self.declare(call)
+        alone = stay_equal(wanted, 1)
+        call.define(ALONE=alone)
+        call.dispatch((rows,))
+        if alone:
+            return
         storage = call.node.inputs[0].storage
         if compute_type(storage) == "float":
             storage = ElementType.f32
@@ -143,7 +148,6 @@ class TopkHeap(Selection):
         call.buffer("PLACES", Scratch(rows * wanted, ElementType.i32), "int", written=True)
         together = call.target.is_throughput
         call.scalars(ROW_PITCH=1 if together else wanted, HEAP_PITCH=rows if together else 1)
-        call.dispatch((rows,))
 
 
 @kernel(TopK)

@@ -4,7 +4,24 @@
 // Layouts: any.   Types: any.
 // Needs: ROWS, COUNT (length of a row), K, BEFORE(a, b), BY_INDEX (store them as they stand in x);
 // KEYS and PLACES: memory for K elements a row, ROW_PITCH and HEAP_PITCH apart.
-// Of equal elements the one with the lower index comes first. Reads the row once.
+// ALONE says that K is 1, for which there is no heap. Of equal elements the one with the lower index
+// comes first. Reads the row once.
+#if ALONE
+KERNEL(topk_heap) {
+    const int row = get_global_id(0);
+    if (row >= ROWS) return;
+    IN0_C best = IN0_LOAD(IN0_AT(row, 0));
+    int place = 0;
+    for (int i = 1; i < COUNT; i++) {
+        const IN0_C v = IN0_LOAD(IN0_AT(row, i));
+        const bool better = BEFORE(v, best);
+        best = better ? v : best;
+        place = better ? i : place;
+    }
+    WRITE(best, row, 0);
+    OUT1_STORE(OUT1_AT(row, 0), place);
+}
+#else
 #define KEY(n) keys[first + (n) * HEAP_PITCH]
 #define PLACE(n) places[first + (n) * HEAP_PITCH]
 #define PRECEDES(a, at_a, b, at_b) (BEFORE(a, b) || (!(BEFORE(b, a)) && (at_a) < (at_b)))
@@ -69,3 +86,4 @@ KERNEL(topk_heap) {
         OUT1_STORE(OUT1_AT(row, n), PLACE(n));
     }
 }
+#endif

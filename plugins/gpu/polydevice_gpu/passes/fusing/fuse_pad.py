@@ -21,7 +21,7 @@ from polydevice.shape import are_same, is_one
 from polydevice.symbolic_size import array_of
 from polydevice_gpu import views
 from polydevice_gpu.graph import GpuGraph, GpuNode, Value, constant_value
-from polydevice_gpu.kernels.byte_terms import zero_of
+from polydevice_gpu.kernels.byte_terms import fill_of, zero_of
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.views import integers
 
@@ -101,6 +101,7 @@ def _reads_as_data(reader: GpuNode, value: Value, fill: float) -> bool:
     return (
         isinstance(reader.op, Convolution)
         and fill == zero_of(reader)
+        and fill_of(reader) is None
         and not reader.on_host
         and reader.inputs[0] is value
         and value not in reader.inputs[1:]

@@ -1,12 +1,16 @@
-"""read_bytes: pointwise operations read bytes and compute the floats that are made of them.
+"""read_bytes: pointwise operations compute what is made of bytes, or of single numbers, themselves.
 
 A residual sum of a quantised network adds what DequantizeLinear makes of bytes that a convolution
-reads, too. The sum's epilogue makes them itself: no launch, and a quarter of what is read.
+reads, too. The sum's epilogue makes them itself: no launch, and a quarter of what is read. The
+product of two scales of which one is found at run time takes no launch of its own either.
 """
 
 from __future__ import annotations
 
 from polydevice.dtype import ElementType
+from polydevice.ops.arithmetic import Add, Divide, Maximum, Minimum, Multiply, Subtract
+from polydevice.ops.convert import Convert
+from polydevice.shape import stay_equal
 from polydevice_gpu.graph import GpuGraph, GpuNode, Value
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.ops import Fragment, Fused, Step
@@ -16,6 +20,8 @@ MOST_STEPS = 4
 """Conversion, zero point, scale and one more: what is computed again by every reader is short."""
 
 _BYTES = (ElementType.u8, ElementType.i8)
+_OF_NUMBERS = (Add, Subtract, Multiply, Divide, Minimum, Maximum, Convert)
+"""What takes no longer for a number that is computed again than to read it."""
 
 
 def read_bytes(graph: GpuGraph, target: Target) -> None:
@@ -24,11 +30,14 @@ def read_bytes(graph: GpuGraph, target: Target) -> None:
     _store_bytes(graph)
     users = graph.users()
     for node in list(graph.nodes):
-        if not _widens(node):
+        is_number = _is_number(node)
+        if not is_number and not _widens(node):
             continue
         value = node.output
         readers = list(dict.fromkeys(users.get(value, [])))
         able = [reader for reader in readers if _takes(reader, node)]
+        if is_number and (value.is_output or able != readers):
+            continue  # its launch would stay
         for reader in able:
             _inline(reader, node)
             for read in node.inputs:
@@ -102,6 +111,14 @@ def _widens(node: GpuNode) -> bool:
     if len(values) != 1 or not node.output.storage.is_float or not node.op.fragment.steps:
         return False
     return values[0].storage in _BYTES and values[0].shape == node.output.shape
+
+
+def _is_number(node: GpuNode) -> bool:
+    """Whether a node computes one number of such, in few steps."""
+    if not isinstance(node.op, Fused) or not 0 < len(node.op.fragment.steps) <= MOST_STEPS:
+        return False
+    simple = all(isinstance(step.op, _OF_NUMBERS) for step in node.op.fragment.steps)
+    return simple and all(stay_equal(v.elements, 1) for v in (node.output, *node.inputs))
 
 
 def _takes(reader: GpuNode, node: GpuNode) -> bool:
