@@ -245,7 +245,7 @@ def test_attributes_that_grow(op, shapes):
     """What runs when sizes are known asks before it computes, however little it is given."""
     bounds = Bounds(memory=MemoryBudget(1 << 24, "network 'n'"))
     with within(bounds), pytest.raises(DeviceMemoryError, match=f"{op.type} needs"):
-        Growth(op).admit([np.ones(shape, np.float32) for shape in shapes])
+        Growth(op).admit([np.ones(shape, np.float32) for shape in shapes], tuple(shapes), [])
 
 
 @pytest.mark.parametrize("kind", ["StringSplit", "StringConcat"])
