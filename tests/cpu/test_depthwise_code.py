@@ -151,6 +151,7 @@ def network(tail=RELU6, channels=40, **attributes):
         "k": rng.normal(0, 0.3, (channels, 1, 3, 3)).astype(np.float32),
         "b": rng.normal(size=channels).astype(np.float32),
         "v": rng.normal(0, 0.2, (16, channels, 1, 1)).astype(np.float32),
+        "t": rng.normal(size=(1, channels, 21, 19)).astype(np.float32),
         "zero": np.float32(0),
         "six": np.float32(6),
     }
@@ -201,7 +202,7 @@ def test_requests_at_once(core):
 
 
 OTHERS = {
-    "a sum with another tensor": ({}, ("Add", ["d", "c"], ["e"], {})),
+    "a sum with another tensor": ({}, ("Add", ["d", "t"], ["e"], {})),
     "gaps in windows": ({"dilations": [2, 2], "pads": [2] * 4}, ("Relu", ["d"], ["e"], {})),
     "pads as wide as windows": ({"pads": [3, 0, 3, 0]}, ("Relu", ["d"], ["e"], {})),
     "windows behind the picture": ({"pads": [0, 0, 0, 400]}, ("Relu", ["d"], ["e"], {})),

@@ -115,6 +115,12 @@ def test_maxima_of_minus_infinity(core):
 FAR = {
     "all of it, and more": {"kernel_shape": [64, 50], "strides": [64, 50], "ceil_mode": 1},
     "beyond the end": {"kernel_shape": [4, 3], "strides": [3, 2], "ceil_mode": 1},
+    "beyond the padding": {
+        "kernel_shape": [3, 4],
+        "strides": [2, 3],
+        "pads": [1, 0, 0, 1],
+        "ceil_mode": 1,
+    },
     "gaps": {"kernel_shape": [3, 2], "dilations": [2, 3]},
     "gaps, steps": {"kernel_shape": [3, 3], "dilations": [2, 2], "strides": [2, 3], "ceil_mode": 1},
     "gaps, padding": {"kernel_shape": [3, 2], "dilations": [1, 2], "pads": [1, 1, 0, 1]},
@@ -139,6 +145,44 @@ def test_averages_of_windows_that_reach_far(core, window, counts, known):
         np.testing.assert_allclose(executable.infer({"x": x})["y"], want, rtol=1e-5, atol=1e-6)
     found = {step.implementation for step in executable.latest_plan().steps}
     assert not known or "numpy" not in found
+
+
+PARTS = {
+    "3x3": {"kernel_shape": [3, 3], "pads": [1] * 4},
+    "half as many": {"kernel_shape": [3, 3], "pads": [1] * 4, "strides": [2, 2]},
+    "only before": {"kernel_shape": [3, 2], "pads": [1, 1, 0, 0], "strides": [2, 1]},
+    "rounded up": {"kernel_shape": [2, 3], "pads": [0, 1, 0, 1], "strides": [3, 2], "ceil_mode": 1},
+    "a row": {"kernel_shape": [3], "pads": [1, 0]},
+    "a volume": {"kernel_shape": [2, 3, 1], "pads": [0, 1, 0, 1, 1, 0]},
+}
+
+
+@pytest.mark.parametrize("window", PARTS)
+@pytest.mark.parametrize("counts", [0, 1, None])
+@pytest.mark.parametrize("last", [False, True])
+def test_some_of_the_channels_are_pooled_by_code(core, window, counts, last):
+    """They lie with gaps: between places where channels are last, between images where not."""
+    attributes = PARTS[window]
+    sizes = [9, 11, 6][-len(attributes["kernel_shape"]) :]
+    weights = {"sizes": np.array([8, 17, 7]), "w": image(1, 32, 4, *[1] * len(sizes))}
+    kind = "MaxPool" if counts is None else "AveragePool"
+    if counts is not None:
+        attributes = attributes | {"count_include_pad": counts}
+    nodes = [
+        ("Conv", ["x", "w"], ["all"], {}),
+        ("Split", ["all" if last else "x", "sizes"], ["a", "b", "c"], {"axis": 1}),
+        (kind, ["b"], ["p"], attributes),
+        ("Relu", ["p"], ["y"], {}),
+    ]
+    model = models.build(
+        nodes[0 if last else 1 :], {"x": [2, 4 if last else 32, *sizes]}, ["y"], weights
+    )
+    executable = load(core, model)
+    for number in range(2):
+        x = image(number, 2, 4 if last else 32, *sizes)
+        (want,) = models.answer(model, {"x": x})
+        np.testing.assert_allclose(executable.infer({"x": x})["y"], want, rtol=1e-5, atol=1e-6)
+    assert "numpy" not in {step.implementation for step in executable.latest_plan().steps}
 
 
 PLACES = {

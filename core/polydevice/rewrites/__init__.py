@@ -24,6 +24,7 @@ from polydevice.rewrites.decomposition import decompose, decompositions
 from polydevice.rewrites.facts import Declined
 from polydevice.rewrites.integers import hold_integers
 from polydevice.rewrites.integers.written_out import put_together
+from polydevice.rewrites.join_branches import join_branches
 from polydevice.rewrites.join_equals import join_equals
 from polydevice.rewrites.look_up_constants import look_up_constants
 from polydevice.rewrites.recognise.activation import recognise_activations
@@ -95,6 +96,10 @@ def _join(network: Network, wishes: Wishes) -> int:
     return join_equals(network) if wishes.join else 0
 
 
+def _branches(network: Network, wishes: Wishes) -> int:
+    return join_branches(network, wishes.leave) if wishes.branches else 0
+
+
 def _collect(network: Network, wishes: Wishes) -> int:
     return collect_parts(network) if wishes.collect else 0
 
@@ -121,6 +126,7 @@ ORDER: tuple[tuple[str, Stage], ...] = (
     ("fold what settled", _fold),
     ("join equals", _join),  # steps on the way to constants are none any more
     ("recognise batch statistics", recognise_batch_statistics),  # before what reads them is gone
+    ("join branches", _branches),  # before a device takes convolutions or normalisations apart
     ("decompose", decompose),  # before recognising: Einsum hides the products of an attention
     ("fold parts", _fold),  # parts of constants that decompositions have made
     ("recognise normalisations", recognise_normalizations),  # while every step is there

@@ -70,6 +70,7 @@ class Wishes:
         select: whether both bodies of an If are computed where they are a few functions of few
             numbers.
         join: whether equal nodes become one, which what is fused into each of them might outweigh.
+        branches: whether sums of convolutions of one value become one (`join_branches`).
         look_up: whether lookups at places that constants tell are made ahead (`look_up_constants`).
         prepare: what the device does itself to a network, in place, once its loops are unrolled.
     """
@@ -88,5 +89,6 @@ class Wishes:
     collect: bool = False
     select: bool = False
     join: bool = False
+    branches: bool = False
     look_up: bool = False
     prepare: Callable[[Network], None] = nothing

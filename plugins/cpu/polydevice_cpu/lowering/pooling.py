@@ -65,13 +65,13 @@ def lower_pool(builder: PlanBuilder, node: Node) -> bool:
     begin, end = window.pads(value.shape[2:])
     needed = end_padding(window, value.shape[2:], output[2:], begin)
     if isinstance(op, AvgPool):
-        # A window that reaches beyond the padding is divided by what lies inside it; oneDNN
-        # would count the rest as padding.
-        inside = all(n <= e for n, e in zip(needed, end, strict=True))
+        inside = op.counts_overhang or all(n <= e for n, e in zip(needed, end, strict=True))
         # Without padding there is nothing else that might count.
         leaves_out = op.exclude_pad or not any((*begin, *end))
         if not leaves_out and not inside:
-            return False
+            # A window that reaches beyond the padding is divided by what lies inside it; oneDNN
+            # would count the rest as padding.
+            return _as_convolution(builder, node)
         algorithm = (
             Algorithm.POOLING_AVG_EXCLUDE_PADDING
             if leaves_out
@@ -141,7 +141,10 @@ def _start(op: MaxPoolWithIndices, threads: int, _: Context) -> Compute:
 
 
 def _as_convolution(builder: PlanBuilder, node: Node) -> bool:
-    """Average windows with gaps by a depthwise convolution, for which oneDNN has code."""
+    """Average windows by a depthwise convolution, for which there is code whatever the window is.
+
+    Each is divided by as many elements as count in it.
+    """
     op, x, target = node.operation(AvgPool), node.inputs[0], node.output.shape
     assert x.shape is not None
     assert target is not None
@@ -291,9 +294,10 @@ def _hold(
             )
 
         made = made_of(layout)
-        if made is not None and made.implementation.startswith("simple"):
+        if made is None or made.is_reference or made.implementation.startswith("simple"):
             # Plain loops, for planes that are few or large: 3x3 maxima of [1, 3, 512, 512] took
-            # 36 ms, with channels last and what brings them there 2.3.
+            # 36 ms, with channels last and what brings them there 2.3. Without code for what has
+            # gaps, such as some of the channels where they are last, those are copied.
             other = made_of(last)
             made = made if other is None or other.is_reference else other
         return None if made is None or made.is_reference else made

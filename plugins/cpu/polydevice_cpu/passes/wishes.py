@@ -87,6 +87,7 @@ def cpu_wishes(*, integers: bool, prepare: Callable[[Network], None]) -> Wishes:
         collect=True,
         select=True,
         join=True,
+        branches=True,
         look_up=True,
         prepare=prepare,
     )

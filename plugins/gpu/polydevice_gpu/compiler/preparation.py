@@ -15,6 +15,7 @@ from polydevice.passes.constant_folding import constant_folding
 from polydevice.passes.lower_state import Variable, lower_state
 from polydevice.plugin import Services
 from polydevice.rewrites.integers import hold_integers
+from polydevice.rewrites.join_branches import join_branches
 from polydevice.runtime.plan_cache import Shapes
 from polydevice.runtime.templates import Templates
 from polydevice.shape import Dim, Shape
@@ -156,6 +157,7 @@ def fold_ahead(prepared: Prepared) -> None:
             if target.sums_byte_vectors and prepared.settings.floats is not ElementType.f16:
                 round_products(network)
         constant_folding(network, prepared.services.evaluate)
+        join_branches(network, gpu_wishes(target).leave)
     prepared.constants = frozenset(map(id, _constants(network)))
 
 

@@ -109,6 +109,7 @@ def gpu_wishes(
         wide=target.sums_byte_vectors,
         settle=True,
         collect=True,
+        branches=True,
         prepare=prepare,
     )
 
