@@ -19,6 +19,7 @@ from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.rewrites.join_branches import join_branches
 from polydevice.shape import Shape
+from polydevice.symbolic_trace import tracing
 from polydevice_cpu.implement import evaluate
 from tests.cpu.models import answer, build
 
@@ -404,3 +405,19 @@ def test_a_device_may_want_layers_as_they_are(kept):
     network = read(m.file(y))
     assert join_branches(network, lambda node: isinstance(node.op, kept)) == 0
     assert join_branches(network, lambda node: isinstance(node.op, Relu)) == 1
+
+
+@pytest.mark.parametrize("auto_pad", ["NOTSET", "SAME_UPPER"])
+def test_nothing_is_asked_of_sizes_that_vary(auto_pad):
+    """A plan with symbolic sizes would serve those with the same answer only."""
+    m = Model("n", 3, "h", "w")
+    pads = {"auto_pad": auto_pad} if auto_pad != "NOTSET" else SAME
+    wide = m.convolve("x", (3, 3, 3, 3), strides=[2, 2], **pads)
+    y = m.add(wide, m.convolve("x", (3, 3, 1, 1), strides=[2, 2], auto_pad="VALID"))
+    y = m.add(m.relu(y), y)
+    network = read(m.file(y))
+    with tracing() as trace:
+        network.reshape({"x": [trace.input(2), 3, trace.input(8), trace.input(9)]})
+        before = list(trace.steps)
+        assert join_branches(network) == int(auto_pad == "NOTSET")
+        assert trace.steps == before

@@ -189,7 +189,7 @@ def test_a_chain_needs_no_reorders():
     assert [step.type for step in steps] == [
         "Reorder",  # the input, to channels-last
         "Convolution+Add+ReLU",
-        "Convolution+Add+Add+ReLU",
+        "Convolution+Add+ReLU",  # what is added is of the same value: it is in the weights
         "MaxPool",
         "GroupConvolution+Add+Swish",
         "Concat",

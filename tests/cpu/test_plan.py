@@ -81,7 +81,7 @@ def test_what_is_fused(core):
     assert steps(load(core, models.residual(16))) == [
         "Reorder",  # the image, to channels-last
         "Convolution+Add+ReLU",  # batch normalisation is in the weights and the bias
-        "Convolution+Add+Add+PReLU",
+        "Convolution+Add+PReLU",  # what is added is of the same value: it is in the weights
         "GroupConvolution+Swish",
         "Convolution",
         "Concat",

@@ -52,7 +52,7 @@ def block(channels: int, rank: int) -> bytes:
         ("Mul", ["b0", "a2"], ["b1"], {}),
         ("Relu", ["b1"], ["b2"], {}),
         ("Conv", ["b2", "c"], ["c0"], {}),
-        ("Add", ["c0", "b2"], ["c1"], {}),
+        ("Add", ["c0", "a2"], ["c1"], {}),
         ("Conv", ["c1", "d"], ["y"], {}),
     ]
     sizes = ["n", channels, *"hvw"[:rank]]

@@ -25,6 +25,7 @@ from polydevice.ops.window import Window
 from polydevice.rewrites.facts import array_of, is_known
 from polydevice.rewrites.wishes import When, never
 from polydevice.shape import DimLike
+from polydevice.symbolic_size import is_symbolic
 
 _FLOATS = (ElementType.bf16, ElementType.f16, ElementType.f32, ElementType.f64)
 
@@ -328,9 +329,12 @@ def _of_channels(port: Port, x: Port) -> Array | None:
 
 
 def _known_sizes(port: Port) -> list[int] | None:
-    """Return the sizes along all axes but batch and channels; None unless all are known."""
+    """Return the sizes along all axes but batch and channels; None unless all are known.
+
+    Nothing is asked of symbolic ones: the plan would serve sizes with the same answer only.
+    """
     sizes: list[DimLike] = [] if port.shape is None else list(port.shape)[2:]
-    known = [size for size in sizes if isinstance(size, int)]
+    known = [size for size in sizes if isinstance(size, int) and not is_symbolic(size)]
     return known if sizes and len(known) == len(sizes) else None
 
 
