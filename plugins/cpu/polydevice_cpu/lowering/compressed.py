@@ -106,7 +106,7 @@ def _emit_panels(builder: PlanBuilder, node: Node, q: Array, scales: Array) -> N
         builder.derived(scales, name, product.spread),
         len(q),
     )
-    x = builder.dense(builder.value(node.inputs[0]))
+    x = builder.array_value(node.inputs[0])
     y = builder.new_dense(shape.static, np.dtype(np.float32))
     rows = math.prod(shape.static[:-1])
     parts, size = product.room(panels, threads)

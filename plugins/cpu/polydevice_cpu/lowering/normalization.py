@@ -160,7 +160,7 @@ def _normalise_rows(builder: PlanBuilder, node: Node, op: MVN, first: int) -> bo
     is_inside = op.eps_mode is EpsMode.INSIDE_SQRT
     if not has_avx512() or node.inputs[0].element_type is not ElementType.f32:
         return is_inside and _normalise(builder, node, op.eps, {}, rows)
-    value = builder.dense(builder.value(node.inputs[0]))
+    value = builder.array_value(node.inputs[0])
     result = builder.new_dense(value.shape, value.dtype)
     seen = [each.view(rows, (rows[1], 1)) for each in (value, result)]
     start = partial(_by_rows, op, openmp.thread_count())
