@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu.test_new_shapes import attention
+from tests.gpu.open_networks import attention
 
 MODEL = Path(__file__).parents[1] / "models" / "data" / "wechat_qr_sr.xml"
 

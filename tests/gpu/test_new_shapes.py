@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import onnx
 import pytest
 
 from polydevice.ops.softmax import SoftMax
@@ -17,163 +14,14 @@ from polydevice_gpu.compiler.new_shapes.specialiser import Specialiser
 from polydevice_gpu.graph import GpuNode, Value
 from polydevice_gpu.kernels.launch import Local
 from polydevice_gpu.runtime.plan import HostStep
-from polydevice_gpu.runtime.trials import plan_trial
 from tests.cpu import models
 from tests.cpu.loading import image
 from tests.gpu.graphs import Sketch, compiled
-
-
-def residual(sizes, batches=None):
-    """A residual network, depthwise convolution and all, of any batch, height and width."""
-    read = onnx.load_from_string(models.residual(16, "n", "s"))
-    for axis, name in ((2, "height"), (3, "width")):
-        read.graph.input[0].type.tensor_type.shape.dim[axis].dim_param = name
-    batches = batches or [1] * len(sizes)
-    inputs = [image(k, n, 3, *size) for k, (n, size) in enumerate(zip(batches, sizes, strict=True))]
-    return read.SerializeToString(), inputs
-
-
-def of_any_batch(batches):
-    """The same, one picture or several of a size."""
-    return residual([(66, 70)] * len(batches), batches)
-
-
-def attention(lengths):
-    """Rows times matrices, softmax and sums of rows, for sequences of any length."""
-    weights = {name: image(k, 24, 24) * np.float32(0.2) for k, name in enumerate("qkvo")}
-    nodes = [("MatMul", ["x", name], [f"{name}x"], {}) for name in "qkv"]
-    nodes += [
-        ("Transpose", ["kx"], ["kt"], {"perm": [0, 2, 1]}),
-        ("MatMul", ["qx", "kt"], ["s"], {}),
-        ("Softmax", ["s"], ["p"], {"axis": -1}),
-        ("MatMul", ["p", "vx"], ["a"], {}),
-        ("MatMul", ["a", "o"], ["ao"], {}),
-        ("Add", ["ao", "x"], ["r"], {}),
-        ("Tanh", ["r"], ["y"], {}),
-    ]
-    model = models.build(nodes, {"x": [1, "length", 24]}, ["y"], weights)
-    return model, [image(k, 1, length, 24) for k, length in enumerate(lengths)]
-
-
-def pieces(lengths):
-    """Parts of rows and of constants, of computed sizes: reshaped, repeated and put together."""
-    weights = {
-        "table": image(9, 512, 6),
-        "ids": np.arange(512, dtype=np.int64)[None],
-        "zero": np.array([0], np.int64),
-        "one": np.array([1], np.int64),
-        "two": np.array([2], np.int64),
-        "ends": np.array([-1, 6], np.int64),
-        "far": np.array([1 << 40], np.int64),
-        "scales": np.array([1, 2, 1], np.float32),
-        "minus": np.array(-1, np.int64),
-    }
-    nodes = [
-        ("Shape", ["x"], ["shape"], {}),
-        ("Gather", ["shape", "one"], ["length"], {"axis": 0}),
-        ("Slice", ["ids", "zero", "length", "one"], ["places"], {}),
-        ("Gather", ["table", "places"], ["embedded"], {"axis": 0}),
-        ("Concat", ["two", "length", "ends"], ["pattern"], {"axis": 0}),
-        ("Add", ["x", "embedded"], ["sum"], {}),
-        ("Div", ["length", "two"], ["half"], {}),
-        ("Slice", ["sum", "zero", "half", "one"], ["first"], {}),
-        ("Slice", ["sum", "half", "far", "one"], ["second"], {}),
-        ("Concat", ["second", "first", "sum"], ["turned"], {"axis": 1}),
-        ("Resize", ["turned", "", "scales"], ["wide"], {
-            "mode": "nearest", "coordinate_transformation_mode": "asymmetric",
-            "nearest_mode": "floor"}),
-        ("Equal", ["pattern", "minus"], ["free"], {}),
-        ("Where", ["free", "one", "pattern"], ["sizes"], {}),
-        ("Slice", ["sizes", "zero", "two", "zero"], ["two sizes"], {}),
-        ("Concat", ["two sizes", "one"], ["tall"], {"axis": 0}),
-        ("ReduceMax", ["x"], ["most"], {"axes": [2], "keepdims": 1}),
-        ("Expand", ["most", "tall"], ["spread"], {}),
-        ("ReduceMean", ["wide"], ["mean"], {"axes": [1], "keepdims": 1}),
-        ("Mul", ["spread", "mean"], ["y"], {}),
-    ]  # fmt: skip
-    model = models.build(nodes, {"x": [1, "length", 6]}, ["y", "wide"], weights)
-    return model, [image(k, 1, length, 6) for k, length in enumerate(lengths)]
-
-
-def positions(lengths):
-    """Ranges, running sums, the last row, and masks of what is padded, as exported texts have."""
-    weights = {
-        "table": image(9, 512, 6),
-        "zero": np.array(0, np.int64),
-        "one": np.array(1, np.int64),
-        "axis": np.array([1], np.int64),
-        "far": np.array(-1e4, np.float32),
-        "none": np.array(0, np.float32),
-        "last": np.array(-1, np.int64),
-        "last two": np.array([-2, -1], np.int64),
-    }
-    nodes = [
-        ("Shape", ["x"], ["shape"], {}),
-        ("Gather", ["shape", "one"], ["length"], {"axis": 0}),
-        ("Range", ["zero", "length", "one"], ["places"], {}),
-        ("Unsqueeze", ["places", "axis"], ["rows"], {}),
-        ("LessOrEqual", ["places", "rows"], ["before"], {}),
-        ("Where", ["before", "none", "far"], ["mask"], {}),
-        ("Gather", ["table", "places"], ["embedded"], {"axis": 0}),
-        ("Add", ["x", "embedded"], ["sum"], {}),
-        ("Transpose", ["sum"], ["turned"], {"perm": [0, 2, 1]}),
-        ("MatMul", ["sum", "turned"], ["scores"], {}),
-        ("Add", ["scores", "mask"], ["masked"], {}),
-        ("Softmax", ["masked"], ["shares"], {"axis": -1}),
-        ("MatMul", ["shares", "sum"], ["mixed"], {}),
-        ("CumSum", ["mixed", "axis"], ["running"], {}),
-        ("Gather", ["running", "last"], ["y"], {"axis": 1}),
-        ("Gather", ["mixed", "last two"], ["z"], {"axis": 1}),
-    ]
-    model = models.build(nodes, {"x": [1, "length", 6]}, ["y", "z", "running"], weights)
-    return model, [image(k, 1, length, 6) for k, length in enumerate(lengths)]
-
-
-def recurrent(lengths):
-    """Steps of known lengths, which are those of the input."""
-    weights = {"w": image(1, 2, 32, 6), "r": image(2, 2, 32, 8), "b": image(3, 2, 64)}
-    nodes = [("LSTM", ["x", "w", "r", "b"], ["y", "", ""], {
-        "hidden_size": 8, "direction": "bidirectional"})]  # fmt: skip
-    model = models.build(nodes, {"x": ["length", 1, 6]}, ["y"], weights)
-    return model, [image(k, length, 1, 6) for k, length in enumerate(lengths)]
-
-
-def pyramid(sizes):
-    """Linear interpolation by scales, and to the size of another value."""
-    weights = {
-        "a": image(1, 8, 3, 3, 3) - np.float32(0.5),
-        "b": image(2, 8, 8, 3, 3) - np.float32(0.5),
-        "double": np.array([1, 1, 2, 2], np.float32),
-        "two": np.array([2], np.int64),
-        "four": np.array([4], np.int64),
-        "channels": np.array([1, 8], np.int64),
-    }
-    nodes = [
-        ("Conv", ["x", "a"], ["wide"], {"pads": [1] * 4}),
-        ("Conv", ["wide", "b"], ["small"], {"pads": [1] * 4, "strides": [2, 2]}),
-        ("Resize", ["small", "", "double"], ["up"], {"mode": "linear"}),
-        ("Shape", ["wide"], ["shape"], {}),
-        ("Slice", ["shape", "two", "four"], ["plane"], {}),
-        ("Concat", ["channels", "plane"], ["sizes"], {"axis": 0}),
-        ("Resize", ["small", "", "", "sizes"], ["same"], {
-            "mode": "linear", "coordinate_transformation_mode": "align_corners"}),
-        ("Add", ["same", "wide"], ["sum"], {}),
-        ("Relu", ["sum"], ["y"], {}),
-        ("Relu", ["up"], ["z"], {}),
-    ]  # fmt: skip
-    model = models.build(nodes, {"x": [1, 3, "height", "width"]}, ["y", "z"], weights)
-    return model, [image(k, 1, 3, *size) for k, size in enumerate(sizes)]
-
-
-CASES = {
-    "positions": (positions, [40, 42, 9, 100, 33]),
-    "recurrent": (recurrent, [40, 41, 64, 100, 33]),
-    "pyramid": (pyramid, [(34, 50), (35, 49), (64, 40), (41, 96), (33, 51)]),
-    "residual": (residual, [(66, 70), (67, 93), (81, 64), (96, 130), (129, 65)]),
-    "one after several": (of_any_batch, [3, 4, 1, 2]),
-    "attention": (attention, [40, 41, 64, 100, 33]),
-    "pieces": (pieces, [40, 42, 41, 100, 33]),
-}
+from tests.gpu.open_networks import (
+    CASES,
+    attention,
+    residual,
+)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -207,61 +55,6 @@ def test_later_shapes_need_no_program_of_their_own(case, core, opencl, monkeypat
                 f"plans for {number + 1} sets of shapes are kept; layers with programs for these "
                 "shapes alone: none"
             ) in executable.explain()
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_nothing_is_built_behind_for_sizes_that_change(case, core, opencl, monkeypatch):
-    """Which programs would be better for some of them is left open until many want these."""
-    if opencl.capabilities.local_memory_is_dedicated:
-        pytest.skip("work-items in lockstep gain more by choices")
-    make, sizes = CASES[case]
-    model, inputs = make(sizes)
-    built = []
-    compile_ = ProgramBuilder._compile
-
-    def noted(self, name, *rest):
-        built.append(name)
-        return compile_(self, name, *rest)
-
-    monkeypatch.setattr(ProgramBuilder, "_compile", noted)
-    executable = core.load_network(core.read_network(model), "GPU")
-    request = executable.create_infer_request()
-    for number, x in enumerate(inputs):
-        built.clear()
-        for _ in range(3):
-            got = request.infer({"x": x})
-        executable._specialiser.wait(time.monotonic() + 60)
-        assert number < 2 or built == []
-        for ours, theirs in zip(got.values(), models.answer(model, {"x": x}), strict=True):
-            scale = np.abs(theirs).max(initial=0)
-            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4 * scale)
-
-
-@pytest.mark.parametrize("others", [0, 1])
-def test_what_many_inferences_want_is_built_behind(core, opencl, monkeypatch, others):
-    if opencl.capabilities.local_memory_is_dedicated:
-        pytest.skip("work-items in lockstep gain more by choices")
-    monkeypatch.setattr("polydevice_gpu.executable.RUNS", 6)
-    monkeypatch.setattr(plan_trial, "_times", lambda *_: (1e-3, 2e-3))
-    model, inputs = attention([40, 9, 10][: 2 + others])
-    executable = core.load_network(core.read_network(model), "GPU")
-    request = executable.create_infer_request()
-    request.infer({"x": inputs[0]})
-    for number in range(6):
-        x = inputs[1 + number % (1 + others)]
-        (got,) = request.infer({"x": x}).values()
-        (theirs,) = models.answer(model, {"x": x})
-        np.testing.assert_allclose(got, theirs, rtol=1e-4, atol=1e-4)
-        assert executable.latest_plan().others
-        executable._specialiser.wait(time.monotonic() + 60)
-    for x in inputs[1:]:
-        for _ in range(2):
-            request.infer({"x": x})
-            executable._specialiser.wait(time.monotonic() + 60)
-        (got,) = request.infer({"x": x}).values()
-        np.testing.assert_allclose(got, models.answer(model, {"x": x})[0], rtol=1e-4, atol=1e-4)
-        assert not executable.latest_plan().others
-    assert len(executable._prepared.templates._found) == 2
 
 
 @pytest.mark.parametrize("case", ["positions", "recurrent", "pyramid"])
@@ -426,85 +219,3 @@ def test_shapes_at_once(core, opencl):
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(right, inputs))
     executable.close()
-
-
-@pytest.mark.parametrize("is_faster", [True, False])
-def test_built_programs_stand_in_until_better_ones_are_faster(
-    is_faster, core, opencl, lockstep, compiled_here, monkeypatch
-):
-    monkeypatch.setattr(
-        plan_trial, "_times", lambda *_: (1e-3, 2e-3) if is_faster else (2e-3, 1e-3)
-    )
-    model = models.build(
-        [("MatMul", ["x", "w"], ["p"], {}), ("Tanh", ["p"], ["y"], {})],
-        {"x": ["length", 24]},
-        ["y"],
-        {"w": image(1, 24, 40) * np.float32(0.2)},
-    )
-    compiled = []
-    compile_ = ProgramBuilder._compile
-
-    def noted(self, name, *rest):
-        compiled.append((name, threading.current_thread() is threading.main_thread()))
-        return compile_(self, name, *rest)
-
-    def right(x):
-        (got,) = request.infer({"x": x}).values()
-        (expected,) = models.answer(model, {"x": x})
-        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
-
-    monkeypatch.setattr(ProgramBuilder, "_compile", noted)
-    executable = core.load_network(core.read_network(model), "GPU", {"GPU_SINGLE_LAUNCH": "NO"})
-    assert compiled, "nothing was built when the network was loaded"
-    request = executable.create_infer_request()
-    compiled.clear()
-    for length in (100, 90, 120):  # of the class of sizes for which it was built
-        right(image(length, length, 24))
-    assert (compiled, executable.latest_plan().wanted) == ([], {})
-    many, others = image(2, 1000, 24), image(3, 3000, 24)
-    right(many)
-    first = executable.latest_plan()
-    assert compiled == []
-    assert first.others
-    assert "until the program of" in executable.explain()
-    with ThreadPoolExecutor(2) as pool:  # other requests ask meanwhile
-        list(pool.map(lambda x: executable.create_infer_request().infer({"x": x}), (many, others)))
-    executable._specialiser.wait(time.monotonic() + 120)
-    right(many)
-    latest = executable.latest_plan()
-    assert (latest is not first) == is_faster
-    assert latest.is_final
-    assert "until the program of" not in executable.explain()
-    assert {in_main for _, in_main in compiled} == {False}
-    right(image(5, 1004, 24))  # of the same class
-    assert executable.latest_plan().is_final
-    right(many)
-    executable.close()
-
-
-def test_networks_close_while_programs_are_built(
-    core, opencl, lockstep, compiled_here, monkeypatch
-):
-    model = models.build(
-        [("MatMul", ["x", "w"], ["y"], {})],
-        {"x": ["length", 24]},
-        ["y"],
-        {"w": image(1, 24, 56)},
-    )
-    executable = core.load_network(core.read_network(model), "GPU")
-    begun, go = threading.Event(), threading.Event()
-    compile_ = ProgramBuilder._compile
-
-    def slow(self, *rest):
-        begun.set()
-        assert go.wait(60)
-        return compile_(self, *rest)
-
-    monkeypatch.setattr(ProgramBuilder, "_compile", slow)
-    for _ in range(2):
-        executable.infer({"x": image(4, 1000, 24)})
-    assert begun.wait(60)
-    threading.Timer(0.1, go.set).start()
-    executable.close()
-    assert executable.plans.plans() == []
-    assert not any(t.name == "polydevice-specialise" for t in threading.enumerate())

@@ -11,7 +11,7 @@ from polydevice_gpu.tuning.candidates import candidates
 from polydevice_gpu.tuning.layer_key import layer_key, part, part_of, sizes_of
 from polydevice_gpu.tuning.tuning_file import TuningFile
 from tests.cpu import models
-from tests.gpu.test_new_shapes import attention, residual
+from tests.gpu.open_networks import attention, residual
 
 CASES = {
     "residual": residual([(66, 70), (67, 93), (81, 64), (75, 75), (81, 64)]),
