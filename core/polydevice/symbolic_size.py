@@ -365,7 +365,7 @@ def is_symbolic(number: object) -> bool:
     return type(number) is SymbolicSize
 
 
-def are_one(a: Number, b: Number) -> bool:
+def always_equal(a: Number, b: Number) -> bool:
     """Whether two sizes are equal whatever they are, of which nothing is noted."""
     return type(a) is SymbolicSize and type(b) is SymbolicSize and a.name == b.name
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from polydevice_cpu.algorithms.by_machine.code import may_share
 from polydevice_cpu.algorithms.by_machine.panels import product
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.onednn.library import library
@@ -106,6 +107,39 @@ def test_more_terms_than_are_unpacked_at_once(core, monkeypatch, threads) -> Non
         model = _in_blocks(bits, 32, 5, 150, has_zeros=bits == 4)
         for rows in (2, 9, 21):
             _check(core, model, rows, 160, threads)
+
+
+@with_avx512
+@pytest.mark.parametrize("bits", [4, 8])
+def test_one_scale_for_more_terms_than_are_unpacked_at_once(core, monkeypatch, bits) -> None:
+    monkeypatch.setattr(product, "MOST_TERMS", 70)
+    model = _in_blocks(bits, 256, 2, 90, has_zeros=False)
+    for rows in (2, 9, 21):
+        _check(core, model, rows, 512)
+
+
+@with_avx512
+@pytest.mark.parametrize("rows", [3, 40])
+def test_without_threads_that_share_work_one_does_it(core, monkeypatch, rows) -> None:
+    """As with an oneDNN whose OpenMP is another one; of whole panels and one that is not."""
+    q, scales = np.zeros((214, 64), np.uint8), np.ones((214, 2), np.float32)
+    panels = product.Panels(4, product.packed(q, 4, 8), product.spread(scales), 214)
+    if may_share():
+        assert product.code_of(panels, rows, 2).threads == 2
+    monkeypatch.setattr(product, "may_share", lambda: False)
+    assert product.code_of(panels, rows, 2).threads == 1
+    _check(core, _in_blocks(4, 32, 4, 214, has_zeros=False), rows, 128, threads=2)
+
+
+@with_avx512
+def test_room_of_many_threads_is_bounded() -> None:
+    q, scales = np.zeros((8192, 2048), np.uint8), np.ones((8192, 1), np.float32)
+    panels = product.Panels(4, product.packed(q, 4, 8), product.spread(scales), 8192)
+    of_each = 4 * 2048 * 64
+    assert 4 * product.room(panels, 1) == of_each
+    assert 4 * product.room(panels, 4) == 8 * of_each
+    assert 4 * product.room(panels, 24) == 32 * of_each == product.MOST_ROOM_BYTES
+    assert 4 * product.room(panels, 64) == 64 * of_each
 
 
 @pytest.mark.usefixtures("by_tiles")
@@ -228,8 +262,7 @@ def test_nothing_beside_is_read_or_written(side, bits) -> None:
         for rows in (1, 3, 4, 18, 30):
             x = placed(rng.standard_normal((rows, terms)).astype(np.float32))
             y = placed(np.full((rows, columns), np.nan, np.float32))
-            parts, size = product.room(panels, 1)
-            room = placed(np.zeros(parts * size, np.float32))
+            room = placed(np.zeros(product.room(panels, 1), np.float32))
             call = product.code_of(panels, rows, 1).bound([address_of(a) for a in (x, x, y, room)])
             for _ in range(2):
                 y[...] = np.nan

@@ -121,6 +121,11 @@ def _count(count: int) -> ctypes.c_size_t:
     return ctypes.c_size_t(count)
 
 
+_CACHE_SIZES = {1: 188, 2: 191}
+"""glibc's _SC_LEVEL1_DCACHE_SIZE and _SC_LEVEL2_CACHE_SIZE, which `os` has no names for; musl has
+no such numbers and refuses them."""
+
+
 @functools.cache
 def cache_bytes(level: int, *, default: int) -> int:
     """Return what a core's cache of data holds, as the system's C library tells it.
@@ -132,7 +137,7 @@ def cache_bytes(level: int, *, default: int) -> int:
     if sys.platform != "linux":
         return default
     try:
-        return max(os.sysconf({1: 188, 2: 191}[level]), 0) or default
+        return max(os.sysconf(_CACHE_SIZES[level]), 0) or default
     except (OSError, ValueError):
         return default
 

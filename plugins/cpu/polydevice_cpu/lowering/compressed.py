@@ -109,9 +109,9 @@ def _emit_panels(builder: PlanBuilder, node: Node, q: Array, scales: Array) -> N
     x = builder.array_value(node.inputs[0])
     y = builder.new_dense(shape.static, np.dtype(np.float32))
     rows = math.prod(shape.static[:-1])
-    parts, size = product.room(panels, threads)
-    is_much = smallest([rows // (product.MOST_FEW + 1), 1])
-    room = builder.new_dense((largest([parts * size * is_much, 1]),), np.dtype(np.float32))
+    are_many = smallest([rows // (product.MOST_FEW + 1), 1])
+    size = largest([product.room(panels, threads) * are_many, 1])
+    room = builder.new_dense((size,), np.dtype(np.float32))
     read, written = (
         each.view((rows, columns), (columns, 1))
         for each, columns in ((x, panels.terms), (y, panels.columns))

@@ -174,16 +174,8 @@ class Code(NamedTuple):
         """
         if len(told) == 1:
             return cls.of(told, kept)
-        share, claim = function_of(_SHARE), function_of(_CLAIM)
-        assert share is not None
-        assert claim is not None
-        block = parallel_address() or 0, claim.address, threads, len(told), 0, 0, 0
-        found = told_numbers((share.address, 0, 0, 0, 0, *block))
-        calls = len(found)
-        found, starts = _laid(found, told)
-        pointers = [(calls + _PER_CALL * number + 1, at) for number, at in enumerate(starts)]
-        pointers += (1, _PER_CALL), (_PER_CALL + _CALLS_AT, calls)
-        return cls(found, tuple(starts), tuple(pointers), 1, kept, threads)
+        calls = [Within(function, as_numbers(numbers), (0,)) for function, numbers in told]
+        return cls.in_phases([calls], threads, kept)
 
     @classmethod
     def together(cls, told: Told, taken: int, threads: int, kept: object = None) -> Code:
@@ -266,9 +258,12 @@ def _laid(found: array[int], told: Sequence[Told]) -> tuple[array[int], list[int
 
 
 def _append(found: array[int], numbers: bytes | tuple[int, ...]) -> None:
-    if not isinstance(numbers, tuple):
-        numbers = tuple(array("q", numbers + bytes(-len(numbers) % 8)))
-    found.extend(numbers)
+    found.extend(as_numbers(numbers))
+
+
+def as_numbers(told: bytes | tuple[int, ...]) -> tuple[int, ...]:
+    """Return what a function is told as numbers of 8 bytes."""
+    return told if isinstance(told, tuple) else tuple(array("q", told + bytes(-len(told) % 8)))
 
 
 class AddressedCalls(Calls):

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from polydevice.processor.machine_code import function_of
-from polydevice.symbolic_size import are_one, is_symbolic, largest, smallest
+from polydevice.symbolic_size import always_equal, is_symbolic, largest, smallest
 from polydevice.symbolic_trace import current_trace
 from polydevice_cpu.algorithms.by_machine.code import Told, has_avx512
 from polydevice_cpu.algorithms.by_machine.matrix_code import (
@@ -245,7 +245,7 @@ def _parts(columns: int, terms: int) -> list[tuple[int, int, int]]:
 def _step(side: Seen, result: Seen, axis: int) -> int:
     """Bytes from one number to the next one of an axis; 0 of one for all that a result has."""
     size, step = side.shape[axis], 4 * side.strides[axis]
-    return step if are_one(size, result.shape[axis]) or size > 1 else 0
+    return step if always_equal(size, result.shape[axis]) or size > 1 else 0
 
 
 def _numbers(

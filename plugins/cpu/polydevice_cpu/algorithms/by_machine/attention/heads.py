@@ -11,7 +11,14 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from polydevice_cpu.algorithms.by_machine.attention.relay import Relay
-from polydevice_cpu.algorithms.by_machine.code import PARTS, Code, Phase, Told, may_share
+from polydevice_cpu.algorithms.by_machine.code import (
+    PARTS,
+    Code,
+    Phase,
+    Told,
+    as_numbers,
+    may_share,
+)
 from polydevice_cpu.algorithms.by_machine.matrices import Seen, products
 from polydevice_cpu.algorithms.by_machine.matrix_code import Function
 from polydevice_cpu.algorithms.by_machine.rows import elementwise, shares
@@ -234,13 +241,13 @@ class _Calls:
 
     def __init__(self, relay: Relay, told: Sequence[Told]) -> None:
         self._relay = relay
-        self._calls = [(function, relay.told(numbers), numbers) for function, numbers in told]
+        words = [(function, as_numbers(numbers)) for function, numbers in told]
+        self._calls = [(function, relay.told(numbers), numbers) for function, numbers in words]
 
     def tell(self, number: int, address: int, behind: int) -> None:
         """Tell all of them an address, besides what each begins behind."""
         for _, place, numbers in self._calls:
-            own = numbers[number] if isinstance(numbers, tuple) else 0
-            self._relay.tell(place + number, address, behind + own)
+            self._relay.tell(place + number, address, behind + numbers[number])
 
     def run(self) -> None:
         """Call them."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 from polydevice.processor.machine_code import function_of
-from polydevice_cpu.algorithms.by_machine.code import Within, told_numbers
+from polydevice_cpu.algorithms.by_machine.code import Within
 from polydevice_cpu.algorithms.by_machine.instructions import (
     R12,
     RAX,
@@ -40,10 +39,10 @@ class Relay:
         self._numbers: list[int] = []
         self._told: dict[int, tuple[int, int]] = {}
 
-    def told(self, numbers: bytes | tuple[int, ...]) -> int:
+    def told(self, numbers: tuple[int, ...]) -> int:
         """Keep what a function is told, and return where."""
         place = len(self._numbers)
-        self._numbers += numbers if isinstance(numbers, tuple) else _words(numbers)
+        self._numbers += numbers
         return place
 
     def tell(self, place: int, address: int, behind: int) -> None:
@@ -69,13 +68,6 @@ class Relay:
         ]
         numbers = (*[0] * self._addresses, len(self._entries), *entries, *self._numbers)
         return Within(function, numbers, (0,))
-
-
-def _words(numbers: bytes) -> Sequence[int]:
-    padded = numbers + bytes(-len(numbers) % 8)
-    words = told_numbers(())
-    words.frombytes(padded)
-    return words.tolist()
 
 
 @lru_cache(maxsize=16)
