@@ -129,6 +129,22 @@ def test_what_others_read_stays(core, kept):
     assert "SoftMax" in run(core, attention([kept]), 1)
 
 
+def test_scores_that_several_share_stay(core):
+    """One text's shares mix the values of four: they would be computed four times."""
+    nodes = [
+        ("Transpose", ["x"], ["k"], {"perm": [0, 2, 1]}),
+        ("MatMul", ["x", "k"], ["scores"], {}),
+        ("Softmax", ["scores"], ["shares"], {"axis": -1}),
+        ("MatMul", ["shares", "v"], ["y"], {}),
+    ]
+    model = models.build(nodes, {"x": [1, 1000, 16], "v": [4, 1000, 16]}, ["y"], {})
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    given = {"x": image(1, 1, 1000, 16), "v": image(2, 4, 1000, 16)}
+    (wanted,) = models.answer(model, given)
+    np.testing.assert_allclose(executable.infer(given)["y"], wanted, rtol=1e-3, atol=1e-4)
+    assert "SoftMax" in [step.type for step in executable.latest_plan().steps]
+
+
 def test_few_scores_stay_three_steps(core):
     assert "SoftMax" in run(core, attention(), 1, count=1, length=300)
 

@@ -135,6 +135,8 @@ def _made(found: _Attention) -> Step | None:
     first, result = scores.arguments[Arg.DST], mixed.arguments[Arg.DST]
     read = mixed.arguments[Arg.SRC]
     is_of_rows = behind == 1 and not middle.start.logarithm and first.shape == read.shape
+    if first.shape[:-1] != result.shape[:-1]:  # some would be computed again and again
+        return None
     if not is_of_rows or first.shape[-1] != length or not (first.is_dense and read.is_dense):
         return None
     chain = scores.primitive.chain
