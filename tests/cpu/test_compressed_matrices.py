@@ -7,11 +7,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from polydevice_cpu.algorithms.by_machine.code import may_share
+from polydevice_cpu.algorithms.by_machine.compressed import product as on_integers
 from polydevice_cpu.algorithms.by_machine.panels import product
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.passes import prepare
 from polydevice_cpu.passes.integers import compressed as compressing
+from polydevice_cpu.plan.tables.plan import TablePlan
 from tests.absent import wants
 from tests.cpu.machine_code import with_avx512
 from tests.cpu.quantised_graphs import reference
@@ -22,6 +24,13 @@ from tests.guard_pages import SIDES, guarded
 def small_matrices(monkeypatch) -> None:
     monkeypatch.setattr(compressing, "LEAST_ELEMENTS", 1)
     monkeypatch.setattr(compressing, "LEAST_IN_TILES", 1)
+
+
+@pytest.fixture(params=["integers", "floats"])
+def code(request, monkeypatch) -> None:
+    """With the processor's products of bytes, and as where it has AVX-512 alone."""
+    if request.param == "floats":
+        monkeypatch.setattr(on_integers, "has_code", lambda *_: False)
 
 
 @pytest.fixture
@@ -81,6 +90,7 @@ BLOCKS = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.usefixtures("code")
 @pytest.mark.parametrize("threads", [1, 2])
 @BLOCKS
 def test_blocks(core, bits, block, blocks, has_zeros, threads) -> None:
@@ -100,9 +110,12 @@ def test_blocks_of_tiles(core, bits, block, blocks, has_zeros) -> None:
         _check(core, model, rows, block * blocks)
 
 
+@pytest.mark.usefixtures("code")
 @pytest.mark.parametrize("threads", [1, 2])
 def test_more_terms_than_are_unpacked_at_once(core, monkeypatch, threads) -> None:
-    monkeypatch.setattr("polydevice_cpu.algorithms.by_machine.panels.product.MOST_TERMS", 70)
+    monkeypatch.setattr(product, "MOST_TERMS", 70)
+    monkeypatch.setattr(on_integers, "PIECE", 70)
+    monkeypatch.setattr(on_integers, "LEAST_BLOCK", 1)
     for bits in (4, 8):
         model = _in_blocks(bits, 32, 5, 150, has_zeros=bits == 4)
         for rows in (2, 9, 21):
@@ -110,9 +123,11 @@ def test_more_terms_than_are_unpacked_at_once(core, monkeypatch, threads) -> Non
 
 
 @with_avx512
+@pytest.mark.usefixtures("code")
 @pytest.mark.parametrize("bits", [4, 8])
 def test_one_scale_for_more_terms_than_are_unpacked_at_once(core, monkeypatch, bits) -> None:
     monkeypatch.setattr(product, "MOST_TERMS", 70)
+    monkeypatch.setattr(on_integers, "PIECE", 70)
     model = _in_blocks(bits, 256, 2, 90, has_zeros=False)
     for rows in (2, 9, 21):
         _check(core, model, rows, 512)
@@ -207,13 +222,14 @@ def test_shorter_last_block(core) -> None:
     np.testing.assert_allclose(answer, x @ (stored["w"] * scales), rtol=1e-4, atol=1e-3)
 
 
-@pytest.mark.parametrize("tiles", [False, True])
-def test_rows_that_are_no_numbers(core, tiles, request) -> None:
+@pytest.mark.parametrize("rows", [3, 20])
+@pytest.mark.parametrize("how", ["code", "by_tiles"])
+def test_rows_that_are_no_numbers(core, how, rows, request) -> None:
     """NaN and infinity stay in their rows; a row of zeros gives zeros."""
-    if tiles:
+    if how == "by_tiles":
         request.getfixturevalue("by_tiles")
-    model = _in_blocks(4, 32, 2, 65, has_zeros=False)
-    x = np.random.default_rng(5).standard_normal((2, 3, 64)).astype(np.float32)
+    model = _in_blocks(4, 64, 1, 65, has_zeros=False)
+    x = np.random.default_rng(5).standard_normal((2, rows, 64)).astype(np.float32)
     x[0, 0, 7], x[0, 2, 1], x[1, 1] = np.nan, np.inf, 0
     (answer,) = core.load_network(core.read_network(model), "CPU").infer({"x": x}).values()
     right = reference(model, {"x": x})[0]
@@ -273,13 +289,17 @@ def test_nothing_beside_is_read_or_written(side, bits) -> None:
 
 
 @with_avx512
-def test_any_number_of_rows(core) -> None:
+@pytest.mark.usefixtures("code")
+@pytest.mark.parametrize("block", [32, 64])
+def test_any_number_of_rows(core, block) -> None:
     """Texts of changing lengths, whose plans are tables; one of few rows after one of many."""
-    model = _in_blocks(4, 32, 4, 100, has_zeros=True)
+    model = _in_blocks(4, block, 128 // block, 100, has_zeros=True)
     network = core.load_network(core.read_network(model), "CPU", {"CPU_THREADS_NUM": 1})
     request = network.create_infer_request()
     for seed, rows in enumerate([3, 40, 9, 8, 60, 1, 2, 33, 7, 50, 4]):
         x = np.random.default_rng(seed).standard_normal((2, rows, 128)).astype(np.float32)
+        if seed == 5:
+            assert isinstance(request.runner.bound.plan, TablePlan)
         wanted = reference(model, {"x": x})[0]
         for _ in range(2):
             np.testing.assert_allclose(request.infer({"x": x})["y"], wanted, rtol=1e-3, atol=1e-4)

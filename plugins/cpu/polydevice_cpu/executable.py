@@ -21,7 +21,7 @@ from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.constants import DataType
 from polydevice_cpu.onednn.library import give_back_code
 from polydevice_cpu.options import CpuOptions
-from polydevice_cpu.passes import prepare
+from polydevice_cpu.passes import UseOfIntegers, prepare
 from polydevice_cpu.plan.building.builder import Settings
 from polydevice_cpu.plan.building.weights import WeightStore
 from polydevice_cpu.plan.compiled import CompiledNetwork
@@ -49,10 +49,10 @@ def _spare_bytes(network: Network, source: KeptSource) -> int:
     return source.stored_bytes + sum(array.nbytes for array in arrays if array is not None)
 
 
-def _prepared(source: KeptSource, *, integers: bool) -> Network:
+def _prepared(source: KeptSource, integers: UseOfIntegers) -> Network:
     """What is planned of a network, made once more."""
     network = source.network()
-    prepare(network, integers=integers)
+    prepare(network, integers)
     return network
 
 
@@ -83,7 +83,7 @@ class CpuExecutableNetwork(ExecutableNetwork):
         self._source = KeptSource(network)  # what prepare() makes is for this plugin alone
         settings = Settings(
             heavy=_heavy_type(options),
-            integers=options.integers,
+            integers=UseOfIntegers(options.integers, options.row_group),
             threads=options.threads_per_stream,
             kept=KeptLayers.of(network),
         )
@@ -92,14 +92,14 @@ class CpuExecutableNetwork(ExecutableNetwork):
         shapes = [parameter.output.shape for parameter in network.parameters]
         if batch_limit:
             open_batch(network, batch_limit)
-        prepare(network, integers=settings.integers)
+        prepare(network, settings.integers)
         self.memory.hold_arrays(self, constants(network), "the network's constants")
         is_static = all(shape is not None and shape.is_static for shape in shapes)
         self._is_dynamic = network.is_dynamic
         self.variables = [node for node in network.nodes() if isinstance(node.op, ReadValue)]
         weights, again = WeightStore(self.memory), None
         if is_static and not batch_limit and _spare_bytes(network, self._source) >= WORTH_BYTES:
-            again = partial(_prepared, self._source, integers=settings.integers)
+            again = partial(_prepared, self._source, settings.integers)
         self.compiled = CompiledNetwork(network, settings, weights, self.memory, again=again)
         if is_static:
             plan = self.compiled.plan(tuple(shape.static for shape in shapes if shape is not None))

@@ -76,6 +76,15 @@ class CpuOptions(Options):
         "is quantised where a number lies at half a step, and where a sigmoid is not rounded "
         "before the product with its argument.",
     )
+    row_group: int = option(
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE",
+        0,
+        ge=0,
+        help="Round what is multiplied with matrices of 4 or 8 bits to 8 bits too, so many numbers "
+        "of a row at most together, which have one factor: up to 2.5 times as fast, each number "
+        "within 0.4 % of the largest of its group. 0 leaves all exact but products of models that "
+        "ask for it (MatMulNBits with accuracy_level 4).",
+    )
     perf_count: Flag = option(
         "PERF_COUNT", False, help="Measure the time of every layer, for get_perf_counts()."
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,9 +11,10 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.emitter import Emitter
 from polydevice.ops.matmul import MatMul
-from polydevice.symbolic_size import largest, smallest
-from polydevice_cpu.algorithms.by_machine.code import Code, has_avx512
-from polydevice_cpu.algorithms.by_machine.panels import product
+from polydevice_cpu.algorithms.by_machine.code import has_avx512
+from polydevice_cpu.algorithms.by_machine.compressed import packing
+from polydevice_cpu.algorithms.by_machine.compressed import product as on_integers
+from polydevice_cpu.algorithms.by_machine.panels import product as in_floats
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Attributes, Binary, Quantisation, Sum
@@ -25,10 +25,10 @@ from polydevice_cpu.onednn.primitive import Primitive, built
 from polydevice_cpu.onednn.primitives import matmul
 from polydevice_cpu.passes.integers.compressed import LEAST_BLOCK, CompressedMatMul
 from polydevice_cpu.plan.array_steps.compressed import BYTES, TiledProduct
+from polydevice_cpu.plan.array_steps.compressed_code import of_digits, of_floats
 from polydevice_cpu.plan.array_steps.unpacked import UnpackedProduct
 from polydevice_cpu.plan.building.tiles import Tiling
-from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, ByMachine
-from polydevice_cpu.plan.value import Value
+from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep
 from polydevice_cpu.proof.claim import Claim, Link
 from polydevice_cpu.proof.proof import refusal
 
@@ -69,7 +69,7 @@ def lower_compressed_matmul(builder: PlanBuilder, node: Node) -> bool:
         return False
     rows = math.prod(shape.static[:-1])
     if has_avx512():
-        _emit_panels(builder, node, q, scales)
+        _emit_code(builder, node, q, scales)
         return True
     unpacked = _unpacked(builder, node, q, scales, rows)
     if unpacked is not None:
@@ -95,37 +95,28 @@ def lower_compressed_matmul(builder: PlanBuilder, node: Node) -> bool:
     return True
 
 
-def _emit_panels(builder: PlanBuilder, node: Node, q: Array, scales: Array) -> None:
-    """Multiply by machine code that unpacks the matrix as it goes, for any number of rows."""
+def _emit_code(builder: PlanBuilder, node: Node, q: Array, scales: Array) -> None:
+    """Multiply by machine code: on integers where the processor multiplies bytes, else in f32."""
     op, threads, shape = node.operation(CompressedMatMul), openmp.thread_count(), node.output.shape
     assert shape is not None
-    name = f"panels {op} {address_of(scales)}"
-    panels = product.Panels(
-        op.bits,
-        builder.derived(q, name, lambda array: product.packed(array, op.bits, op.center)),
-        builder.derived(scales, name, product.spread),
-        len(q),
-    )
-    x = builder.array_value(node.inputs[0])
+    (columns, terms), rows = q.shape, math.prod(shape.static[:-1])
+    is_on_integers = on_integers.has_code(op.bits, terms // scales.shape[1])
+    kind = packing if is_on_integers else in_floats
+    name = f"{kind.__name__} {op.bits} {op.center} {address_of(scales)}"
+    integers = builder.derived(q, name, lambda array: kind.packed(array, op.bits, op.center))
+    spread = builder.derived(scales, name, kind.spread)
+    if is_on_integers:
+        matrix = packing.Matrix(op.bits, integers, spread, columns, terms)
+        code = of_digits(matrix, threads, rounds_rows=op.rounds_rows)
+    else:
+        code = of_floats(in_floats.Panels(op.bits, integers, spread, columns), threads)
     y = builder.new_dense(shape.static, np.dtype(np.float32))
-    rows = math.prod(shape.static[:-1])
-    are_many = smallest([rows // (product.MOST_FEW + 1), 1])
-    size = largest([product.room(panels, threads) * are_many, 1])
-    room = builder.new_dense((size,), np.dtype(np.float32))
     read, written = (
-        each.view((rows, columns), (columns, 1))
-        for each, columns in ((x, panels.terms), (y, panels.columns))
+        each.view((rows, size), (size, 1))
+        for each, size in ((builder.array_value(node.inputs[0]), terms), (y, columns))
     )
-
-    def compute(x: Array, _: Array, y: Array, __: Array) -> tuple[()]:
-        product.multiplied(panels, x, y)
-        return ()
-
-    def prepare(values: Sequence[Value]) -> Code | None:
-        return product.code_of(panels, values[0].shape[0], threads)
-
-    computed = ByMachine(compute, prepare, may_refuse=False)
-    how = lambda _: computed, [read, read], [written, room], MACHINE_CODE
+    room = builder.new_dense((code.room(rows),), np.dtype(np.uint8))
+    how = lambda _: code.computed, [read] * code.reads, [written, room], MACHINE_CODE
     builder.emit(ArrayStep(node.name, node.type, *how, writes=True))
     builder.set(node.output, y)
 

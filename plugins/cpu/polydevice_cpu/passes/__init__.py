@@ -6,7 +6,9 @@ That is `polydevice.rewrites.ORDER`, with `BEFORE` where it asks the device, and
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
+from polydevice.dataclass import dataclass
 from polydevice.network import Network
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.rewrites import rewrite
@@ -59,15 +61,34 @@ AFTER: tuple[Pass, ...] = (
 )
 
 
-def prepare(network: Network, *, integers: bool = True) -> None:
-    """Run all passes on a network, in place; with `integers`, quantised products stay integers."""
-    rewrite(network, cpu_wishes(integers=integers, prepare=_prepare if integers else _widen))
+@dataclass(frozen=True)
+class UseOfIntegers:
+    """What is computed on integers.
+
+    Attributes:
+        of_products: whether quantised products are.
+        row_group: of how many terms at most rows are rounded to 8 bits together that meet matrices
+            of 4 or 8 bits; 0 where the model alone says which.
+    """
+
+    of_products: bool = True
+    row_group: int = 0
+
+
+DEFAULT_USE = UseOfIntegers()
+
+
+def prepare(network: Network, integers: UseOfIntegers = DEFAULT_USE) -> None:
+    """Run all passes on a network, in place."""
+    stays = integers.of_products
+    before = partial(_prepare, row_group=integers.row_group) if stays else _widen
+    rewrite(network, cpu_wishes(integers=stays, prepare=before))
     for pass_ in AFTER:
         pass_(network)
 
 
-def _prepare(network: Network) -> None:
-    compress_products(network)  # before folding, which would make floats of matrices
+def _prepare(network: Network, *, row_group: int) -> None:
+    compress_products(network, row_group)  # before folding, which would make floats of matrices
     compress_recurrent(network)
     _widen(network)
 

@@ -285,7 +285,7 @@ class CompiledNetwork:
         def make() -> CompiledNetwork:
             copy = network.clone()
             copy.evaluate = evaluate
-            prepare(copy, integers=self.settings.integers)
+            prepare(copy, self.settings.integers)
             return self._part(copy)
 
         return self.bodies.get(network, make)

@@ -6,7 +6,7 @@ import numpy as np
 
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import ModelFormatError
-from polydevice.node import Port
+from polydevice.node import ACCURACY_LEVEL, EIGHT_BITS, Port
 from polydevice.ops.arithmetic import Add
 from polydevice.ops.gather import Gather
 from polydevice.ops.matmul import MatMul
@@ -30,7 +30,10 @@ def _constant(n: OnnxNode, port: Port, what: str) -> Array:
 
 @translates("MatMulNBits", domain=_MS)
 def matmul_n_bits(n: OnnxNode) -> Port:
-    """Product with a matrix [N, K] of 4 or 8 bits per element and a scale per block of a row."""
+    """Product with a matrix [N, K] of 4 or 8 bits per element and a scale per block of a row.
+
+    With accuracy_level 4, devices may round rows to 8 bits; all others ask for no less than floats.
+    """
     size, rows, bits = n.required("K"), n.required("N"), n.attribute("bits", 4)
     block = n.required("block_size")
     if bits not in (4, 8) or block < 1:
@@ -64,6 +67,8 @@ def matmul_n_bits(n: OnnxNode) -> Port:
             n.value(np.ascontiguousarray(zeros).view(kind.dtype), kind),
         )
     y = n.emit(MatMul(transpose_b=True), n.input(0), matrix)
+    if n.attribute("accuracy_level", 0) == EIGHT_BITS:
+        y.node.rt_info[ACCURACY_LEVEL] = EIGHT_BITS
     bias = n.optional(5)
     return y if bias is None else n.emit(Add(), y, bias)
 

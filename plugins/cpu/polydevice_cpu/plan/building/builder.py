@@ -26,6 +26,7 @@ from polydevice_cpu.onednn.descriptor import (
 )
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.onednn.primitives import reorder
+from polydevice_cpu.passes import DEFAULT_USE, UseOfIntegers
 from polydevice_cpu.plan.array_steps.small import copying, with_code
 from polydevice_cpu.plan.array_steps.start import starter, writer
 from polydevice_cpu.plan.building.decisions import Decisions
@@ -46,8 +47,8 @@ class Settings:
 
     heavy: DataType = DataType.F32
     """What heavy primitives read and write."""
-    integers: bool = True
-    """Whether quantised products are computed on integers."""
+    integers: UseOfIntegers = DEFAULT_USE
+    """What is computed on integers."""
     threads: int = 1
     """With how many threads a plan may compute; a small one takes a single one."""
     kept: KeptLayers = NONE_KEPT

@@ -1,0 +1,1 @@
+"""Products with matrices of 4 and 8 bits for processors that multiply bytes, or tiles."""

@@ -1,0 +1,191 @@
+"""Products of any number of rows with matrices of 4 or 8 bits, on integers or in tiles."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import sys
+from functools import cache, lru_cache
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice.processor.machine_code import function_of
+from polydevice.symbolic_size import largest
+from polydevice_cpu.algorithms.by_machine.code import (
+    PARTS,
+    Code,
+    Phase,
+    Within,
+    has_avx512,
+    may_share,
+)
+from polydevice_cpu.algorithms.by_machine.compressed import digits, tiles
+from polydevice_cpu.algorithms.by_machine.compressed.packing import (
+    COLUMNS,
+    TOGETHER,
+    Matrix,
+    as_floats,
+)
+from polydevice_cpu.onednn.library import has_instructions
+
+MOST_FEW, LEAST_BLOCK = 16, 64
+"""Rows and terms of a block up to which, and below which, digits take less time than tiles: 64 rows
+by 1024x1024 in blocks of 128 take 0.79 ms by digits, and 0.50 in tiles; in blocks of 32 0.79."""
+
+PIECE = 256
+"""Terms of a panel that are made tiles at once: they take 32 KB then, and stay in a cache."""
+
+_AMX = 0xFEF
+"""oneDNN's bits of an instruction set with tiles."""
+
+_ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18
+
+
+@cache
+def has_tiles() -> bool:
+    """Whether this process may use tiles of numbers of 16 bits; Linux wants to be asked first."""
+    if not (has_avx512("avx512_vnni", "amx_tile", "amx_bf16") and has_instructions(_AMX)):
+        return False
+    if sys.platform != "linux":
+        return False
+    asked: int = ctypes.CDLL(None).syscall(
+        ctypes.c_long(_ARCH_PRCTL), ctypes.c_long(_REQUEST), ctypes.c_long(_TILE_DATA)
+    )
+    return asked == 0
+
+
+def has_code(bits: int, block: int) -> bool:
+    """Whether there is code for blocks of so many terms."""
+    return has_avx512("avx512_vnni") and block % 8 == 0 and block % TOGETHER[bits] == 0
+
+
+def room(matrix: Matrix, rows: int, digits_of_each: int, threads: int) -> int:
+    """Return how many bytes of room the code takes.
+
+    Args:
+        matrix: what is multiplied by.
+        rows: how many; a formula may tell.
+        digits_of_each: of a number: 1 or 3.
+        threads: how many share the work.
+    """
+    few = rows * (digits.HEAD * matrix.blocks + digits_of_each * matrix.terms)
+    if not _may_be_in_tiles(matrix, digits_of_each):
+        return few
+    tall = -(-rows // tiles.ROWS_OF_TILE) * tiles.ROWS_OF_TILE
+    lanes = len(_lanes(matrix, threads))
+    many = tall * tiles.bytes_of_row(matrix.terms) + lanes * _lane_bytes()
+    size: int = largest([few, many])
+    return size
+
+
+def _may_be_in_tiles(matrix: Matrix, digits_of_each: int) -> bool:
+    return digits_of_each > 1 and matrix.block >= LEAST_BLOCK and has_tiles()
+
+
+@cache
+def _lane_bytes() -> int:
+    """What a part of the work has for itself."""
+    return tiles.bytes_of_panel(PIECE) + tiles.SUMS_BYTES
+
+
+def code_of(matrix: Matrix, rows: int, digits_of_each: int, threads: int) -> Code | None:
+    """Return code that is told where rows, results and room are; None without any.
+
+    It refuses rows with infinity or NaN, and does not keep the matrix.
+
+    Args:
+        matrix: what is multiplied by.
+        rows: [rows, terms], f32; how many, which a formula may tell.
+        digits_of_each: of a number: 3, so that results are as exact as those of f32, or 1.
+        threads: how many share the work.
+    """
+    threads = threads if may_share() else 1
+    if _may_be_in_tiles(matrix, digits_of_each) and rows > MOST_FEW:
+        return _in_tiles(matrix, rows, threads)
+    return _of_digits(matrix, rows, digits_of_each, threads)
+
+
+def _of_digits(matrix: Matrix, rows: int, count: int, threads: int) -> Code | None:
+    """Code on integers."""
+    terms, blocks = matrix.terms, matrix.blocks
+    split = function_of(digits.of_rows(count, matrix.block % 16))
+    multiply = function_of(digits.product(matrix.bits, count))
+    if split is None or multiply is None:
+        return None
+    heads_row, digits_row = digits.HEAD * blocks, count * terms
+    sizes = rows, 4 * terms, digits_row, heads_row, rows * heads_row, 0, blocks, matrix.block
+    made = Within(split, (0, 0, 0, *sizes, *digits.constants(matrix.bits, count)), (0,))
+    calls: Phase = []
+    for first, end in _lanes(matrix, threads):
+        panel, count, last = _panels_of(first, end)
+        own = (
+            matrix.integers.ctypes.data + panel * matrix.integers.strides[0],
+            matrix.scales.ctypes.data + panel * matrix.scales.strides[0],
+            *(count, matrix.integers.strides[0], matrix.scales.strides[0], 4 * matrix.columns),
+            last,
+        )
+        calls.append(Within(multiply, (0, 4 * first, 0, *sizes, *own), (0,)))
+    return Code.in_phases([[made], calls], threads)
+
+
+def _in_tiles(matrix: Matrix, rows: int, threads: int) -> Code | None:
+    """Code in tiles."""
+    terms, step = matrix.terms, tiles.step_of(matrix.block)
+    split = function_of(tiles.parts_of_rows(step))
+    multiply = function_of(tiles.product(matrix.bits, step))
+    if split is None or multiply is None:
+        return None
+    phases: list[Phase] = [[Within(split, (0, 0, 0, rows, 4 * terms, 0, terms // step), (0,))]]
+    tile_row = tiles.ROWS_OF_TILE * tiles.bytes_of_row(terms)
+    behind = -(-rows // tiles.ROWS_OF_TILE) * tile_row
+    kept = tiles.kept_of(step)
+    for start, blocks, length in _pieces(matrix.block, matrix.blocks):
+        calls: Phase = []
+        for lane, (first, end) in enumerate(_lanes(matrix, threads)):
+            panel, count, last = _panels_of(first, end)
+            place = behind + lane * _lane_bytes()
+            integers = panel * matrix.integers.strides[0] + start * matrix.bytes_of_term
+            scales = panel * matrix.scales.strides[0]
+            scales += start // matrix.block * matrix.scales.strides[1]
+            told = (
+                *(0, 4 * first, 0, start // step * tile_row // (terms // step), place),
+                *(place + tiles.bytes_of_panel(PIECE), rows, 4 * matrix.columns, tile_row),
+                *(blocks, length // step, matrix.integers.ctypes.data + integers),
+                *(matrix.scales.ctypes.data + scales, count, matrix.integers.strides[0]),
+                *(matrix.scales.strides[0], last, kept.ctypes.data, int(start == 0)),
+            )
+            calls.append(Within(multiply, told, (0,)))
+        phases.append(calls)
+    return Code.in_phases(phases, threads)
+
+
+@lru_cache
+def _pieces(block: int, blocks: int) -> list[tuple[int, int, int]]:
+    """Terms that are made tiles at once: the first one, how many blocks, and terms of each."""
+    if block >= PIECE:
+        step = tiles.step_of(block)
+        each = PIECE // step * step
+        parts = [(at, min(each, block - at)) for at in range(0, block, each)]
+        return [(n * block + at, 1, length) for n in range(blocks) for at, length in parts]
+    together = PIECE // block
+    return [(n * block, min(together, blocks - n), block) for n in range(0, blocks, together)]
+
+
+def _panels_of(first: int, end: int) -> tuple[int, int, int]:
+    """The first panel of some columns, how many there are, and which columns the last one has."""
+    last = (1 << (end - first - 1) % COLUMNS + 1) - 1
+    return first // COLUMNS, -(-(end - first) // COLUMNS), last if last < 1 << 63 else -1
+
+
+def _lanes(matrix: Matrix, threads: int) -> list[tuple[int, int]]:
+    """Which columns each part of the work computes: whole panels, the last one perhaps not."""
+    most = threads * PARTS if threads > 1 else 1
+    parts = min(most, matrix.panels)
+    ends = [matrix.panels * part // parts * COLUMNS for part in range(parts)]
+    return list(itertools.pairwise([*ends, matrix.columns]))
+
+
+def multiplied(matrix: Matrix, x: Array, y: Array) -> None:
+    """Multiply rows [..., terms] by a matrix into results [..., columns] with NumPy."""
+    np.matmul(x, as_floats(matrix).T, out=y)

@@ -1,0 +1,446 @@
+"""Machine code that multiplies rows with a matrix of few bits in the processor's tiles (AMX).
+
+A number of f32 is the sum of three with 8 bits each, which tiles hold, as they do integers of 8
+bits; they multiply both exactly, and add up in f32. So a result is as exact as one of f32.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice_cpu.algorithms.by_machine.compressed.packing import CENTERS, COLUMNS, VECTORS
+from polydevice_cpu.algorithms.by_machine.functions import AND, OR
+from polydevice_cpu.algorithms.by_machine.instructions import (
+    LOAD,
+    LOAD_WORDS,
+    R8,
+    R9,
+    R10,
+    R11,
+    R12,
+    R13,
+    R14,
+    R15,
+    RAX,
+    RBP,
+    RBX,
+    RCX,
+    RDI,
+    RDX,
+    RSI,
+    RSP,
+    STORE,
+    SUB,
+    Instructions,
+)
+
+ROWS_OF_TILE, _PARTS = 16, 3
+STEPS = 32, 16, 8
+"""Terms that one instruction may multiply: as many as divide a block."""
+
+ADDRESSES = 3
+"""Of rows, results and room."""
+
+_MAX_OF_WORDS, _SUBTRACT_FLOATS = 0x3F, SUB
+
+
+def step_of(block: int) -> int:
+    """Return how many terms of a block are multiplied at once; 0 where none are."""
+    return next((step for step in STEPS if block % step == 0), 0)
+
+
+class Tiles(Instructions):
+    """Instructions, and those on tiles among them."""
+
+    def of_tiles(self, opcode: int, prefix: int, tile: int, other: int = 0, third: int = 0) -> None:
+        """An instruction on tiles: of a tile, or of three."""
+        self.text += bytes(
+            (0xC4, 0xE2, (~third & 15) << 3 | prefix, opcode, 0xC0 | tile << 3 | other)
+        )
+
+    def _on_memory(self, prefix: int, tile: int, base: int, step: int, offset: int) -> None:
+        high = (step < 8) << 6 | (base < 8) << 5
+        self.text += bytes((0xC4, 0x82 | high, 0x78 | prefix, 0x4B, 0x84 | tile << 3))
+        self.text += struct.pack("<Bi", (step & 7) << 3 | base & 7, offset)
+
+    def load_tile(self, tile: int, base: int, step: int, offset: int = 0) -> None:
+        """Load a tile, whose rows are so many bytes apart as the register `step` says."""
+        self._on_memory(3, tile, base, step, offset)
+
+    def store_tile(self, tile: int, base: int, step: int, offset: int = 0) -> None:
+        """Store a tile."""
+        self._on_memory(2, tile, base, step, offset)
+
+    def clear_tile(self, tile: int) -> None:
+        """Fill a tile with zeros."""
+        self.of_tiles(0x49, 3, tile)
+
+    def add_products(self, sums: int, rows: int, columns: int) -> None:
+        """Add the products of pairs of numbers of 16 bits (tdpbf16ps)."""
+        self.of_tiles(0x5C, 2, sums, rows, columns)
+
+    def configure(self, base: int) -> None:
+        """Take sizes of tiles from an address."""
+        assert base < 8
+        self.text += bytes((0xC4, 0xE2, 0x78, 0x49, base))
+
+    def release(self) -> None:
+        """Leave tiles as they were before."""
+        self.text += bytes((0xC4, 0xE2, 0x78, 0x49, 0xC0))
+
+    def shifted(self, register: int, source: int, bits: int, *, words: bool = False) -> None:
+        """Shift numbers of 4 bytes, or of 2, to the right."""
+        self.vector(0x71 if words else 0x72, 2, register, source, prefix=1, is_memory=False)
+        self.text.append(bits)
+
+    def fill(self, register: int, number: int) -> None:
+        """Fill a vector with a number of 4 bytes."""
+        self.raw("b8" + struct.pack("<I", number).hex())  # mov eax, …
+        self.vector(0x7C, register, 0, RAX, kind=2, prefix=1, is_memory=False)  # vpbroadcastd
+
+
+@lru_cache(maxsize=4)
+def kept_of(step: int) -> Array:
+    """Return what code reads besides: sizes of tiles, and what integers of 4 bits stand for.
+
+    Tiles are sums, some rows, and a part of the matrix. Of the table there are two alike, one after
+    the other: the fifth bit that is looked up belongs to another integer.
+    """
+    made = np.zeros(128, np.uint8)
+    made[0] = 1
+    made[16:32].view(np.uint16)[:] = *[64] * 4, *[2 * step] * 2, *[64] * 2
+    made[48:56] = *[ROWS_OF_TILE] * 6, *[step // 2] * 2
+    numbers = np.arange(16, dtype=np.float32) - np.float32(CENTERS[4])
+    made[64:].view(np.uint16)[:] = np.tile(numbers, 2).view(np.uint32) >> 16
+    return made
+
+
+# -- parts of rows --------------------------------------------------------------------------------
+
+# What `parts_of_rows` is told behind addresses: how many rows there are, bytes from one to the
+# next, where parts begin in the room, and how many steps a row has.
+ROWS, ROW, PARTS, ROW_STEPS = range(ADDRESSES, ADDRESSES + 4)
+
+_UPPER, _WITHOUT_SIGN, _LARGEST, _INFINITE = range(28, 32)
+
+
+def bytes_of_row(terms: int) -> int:
+    """Return what parts of a row take."""
+    return 2 * _PARTS * terms
+
+
+@lru_cache(maxsize=8)
+def parts_of_rows(step: int) -> bytes:
+    """Return code that splits rows; it returns 1 where a number is none, or infinite.
+
+    Of 16 rows, a step has a tile for each part; terms two and three of four change places.
+
+    Args:
+        step: terms that are multiplied at once.
+    """
+    code = Tiles()
+    code.begin(0)
+    for register, number in (
+        *((_UPPER, 0xFFFF0000), (_WITHOUT_SIGN, 0x7FFFFFFF)),
+        (_INFINITE, 0x7F800000),
+    ):
+        code.fill(register, number)
+    code.clear(_LARGEST)
+    code.raw("b8ff000000")  # mov eax, 255
+    code.set_mask(1, RAX)
+    tile_bytes = 2 * step * ROWS_OF_TILE
+    # RSI: a row; R8: its parts; R12: rows left; R13: of this tile.
+    code.load(RSI, RDI, 0)
+    code.load(R8, RDI, 2)
+    code.add(R8, RDI, PARTS)
+    code.load(R12, RDI, ROWS)
+    code.load(R15, RDI, ROW_STEPS)
+    code.plain(0x85, R12, R12)  # test
+    are_none = code.ahead("0f84")
+    tile = len(code.text)
+    code.raw("41bd10000000")  # mov r13d, 16
+    row = len(code.text)
+    for register, of in ((R9, RSI), (R10, R8), (RCX, R15)):
+        code.move(register, of)
+    next_step = len(code.text)
+    _append_split(code, step, tile_bytes)
+    code.step(R9, 4 * step)
+    code.step(R10, _PARTS * tile_bytes)
+    code.again(RCX, next_step)
+    code.add(RSI, RDI, ROW)
+    code.step(R8, 2 * step)
+    code.step(R12, -1)
+    are_all = code.ahead("0f84")
+    code.again(R13, row)
+    # From behind the last row of a tile's first step to the next tile.
+    code.step(R10, -2 * step * (ROWS_OF_TILE - 1))
+    code.move(R8, R10)
+    code.jump(tile)
+    code.here(are_all)
+    code.vector(0x1E, 7, _LARGEST, _INFINITE, kind=3, prefix=1, is_memory=False)  # vpcmpud k7
+    code.text.append(5)  # not below
+    code.raw("c5f898ff")  # kortestw k7, k7
+    is_wild = code.ahead("0f85")
+    code.here(are_none)
+    code.end(0)
+    code.here(is_wild)
+    code.end(0, status=1)
+    return bytes(code.text)
+
+
+def _append_split(code: Tiles, step: int, tile_bytes: int) -> None:
+    """Split the numbers of a step that R9 points to; R10 says where to."""
+    mask = 1 if step < 16 else 0
+    for half in range(max(step // 16, 1)):
+        x, upper = 0, 1
+        code.vector(LOAD, x, 0, R9, behind=half, mask=mask)
+        code.vector(AND, upper, x, _WITHOUT_SIGN, prefix=1, is_memory=False)
+        larger = _LARGEST, _LARGEST, upper
+        code.vector(_MAX_OF_WORDS, *larger, kind=2, prefix=1, is_memory=False)
+        code.vector(0x04, x, 0, x, kind=3, prefix=1, is_memory=False)  # vpermilps
+        code.text.append(0xD8)
+        for part in range(_PARTS):
+            if part < _PARTS - 1:
+                code.vector(AND, upper, x, _UPPER, prefix=1, is_memory=False)
+                code.of_vectors(_SUBTRACT_FLOATS, x, x, upper)
+            own = upper if part < _PARTS - 1 else x
+            code.shifted(own, own, 16)
+            place = part * tile_bytes + 32 * half
+            code.vector(0x33, own, 0, R10, offset_bytes=place, kind=2, prefix=2, mask=mask)
+
+
+# -- products -------------------------------------------------------------------------------------
+
+# What `product` is told behind addresses: where parts of rows, those of a panel and sums begin in
+# the room; how many rows there are, and bytes from one to the next in results; what a tile's rows
+# take, with all terms; how many blocks there are and steps of each; integers and scales; how many
+# panels there are, and bytes from one to the next in both; which columns of the last one there are,
+# as bits; `kept_of`; and 1 where results are to be 0 first.
+PARTS_AT, PANEL_AT, SUMS_AT, RESULT_ROWS, RESULT_ROW, TILE_ROW = range(ADDRESSES, ADDRESSES + 6)
+BLOCKS, BLOCK_STEPS, INTEGERS, SCALES, PANELS = range(ADDRESSES + 6, ADDRESSES + 11)
+PANEL_INTEGERS, PANEL_SCALES, LAST, KEPT, IS_FIRST = range(ADDRESSES + 11, ADDRESSES + 16)
+_RESULT, _ROOM = 1, 2
+
+SUMS_BYTES = 2 * ROWS_OF_TILE * 2 * 64
+"""Sums of two tiles of rows and two of columns."""
+
+_LEFT, _OF_INTEGERS, _OF_SCALES, _OF_RESULT, _SLOTS = range(5)
+"""Slots of the stack: panels left, and where a panel's integers, scales and results are."""
+
+
+def bytes_of_panel(terms: int) -> int:
+    """Return what a panel's terms take as tiles."""
+    return 2 * COLUMNS * terms
+
+
+@lru_cache(maxsize=16)
+def product(bits: int, step: int) -> bytes:
+    """Return code that multiplies parts of rows with panels, some terms of them, in tiles.
+
+    Args:
+        bits: of the matrix: 4 or 8.
+        step: terms that are multiplied at once.
+    """
+    code = Tiles()
+    code.begin(_SLOTS)
+    code.load(RAX, RDI, KEPT)
+    code.configure(RAX)
+    _append_constants(code, bits)
+    panels = (_OF_INTEGERS, INTEGERS), (_OF_SCALES, SCALES), (_OF_RESULT, _RESULT), (_LEFT, PANELS)
+    for slot, place in panels:
+        code.copy(slot, RDI, place)
+    panel = len(code.text)
+    code.raw("48c7c0ffffffff")  # mov rax, -1
+    code.load(RCX, RSP, _LEFT)
+    code.compare(RCX, 1)
+    code.set_if_equal(RAX, RDI, 8 * LAST)
+    for vector in range(VECTORS):
+        code.set_mask(1 + vector, RAX)
+        code.raw("48c1e810")  # shr rax, 16
+    _append_unpacked(code, bits, step)
+    _append_zeros(code)
+    for half in range(2):
+        _append_half(code, half, step)
+    code.forward(_OF_INTEGERS, RDI, PANEL_INTEGERS)
+    code.forward(_OF_SCALES, RDI, PANEL_SCALES)
+    code.load(RAX, RSP, _OF_RESULT)
+    code.step(RAX, 4 * COLUMNS)
+    code.store(RAX, RSP, _OF_RESULT)
+    code.again(RSP, panel, _LEFT)
+    code.release()
+    code.end(_SLOTS)
+    return bytes(code.text)
+
+
+_TABLE, _BYTE, _MAGIC, _OFFSET = 31, 30, 29, 28
+
+
+def _append_constants(code: Tiles, bits: int) -> None:
+    """Load what integers become numbers of 16 bits with."""
+    if bits == 4:
+        code.vector(LOAD, _TABLE, 0, RAX, behind=1)
+        return
+    magic = np.array([2**23 + CENTERS[8]], np.float32).view(np.uint32)
+    code.fill(_BYTE, 0xFF)
+    code.fill(_MAGIC, 0x4B000000)
+    code.fill(_OFFSET, int(magic[0]))
+
+
+def _append_unpacked(code: Tiles, bits: int, step: int) -> None:
+    """Make tiles of a panel's terms: for each step those of 16 columns each."""
+    code.load(RSI, RSP, _OF_INTEGERS)
+    code.load(R9, RDI, _ROOM)
+    code.add(R9, RDI, PANEL_AT)
+    code.load(RCX, RDI, BLOCKS)
+    code.times(RCX, RDI, BLOCK_STEPS)
+    together = 8 if bits == 4 else 4
+    tile_bytes = 32 * step
+    next_step = len(code.text)
+    for group in range(step // together):
+        for vector in range(VECTORS):
+            code.vector(LOAD, 0, 0, RSI, behind=vector)
+            place = vector * tile_bytes + group * 32 * together
+            (_append_four if bits == 4 else _append_eight)(code, place)
+        code.step(RSI, 64 * VECTORS)
+    code.step(R9, VECTORS * tile_bytes)
+    code.again(RCX, next_step)
+
+
+def _append_four(code: Tiles, place: int) -> None:
+    """Make pairs of 16 columns' eight terms of 4 bits, and store them."""
+    for row, bits in enumerate((0, 8, 4, 12)):
+        if bits:
+            code.shifted(1, 0, bits, words=True)
+        looked_up = 2, 1 if bits else 0, _TABLE  # vpermw
+        code.vector(0x8D, *looked_up, kind=2, prefix=1, is_memory=False, wide=True)
+        code.vector(STORE, 2, 0, R9, offset_bytes=place + 64 * row)
+
+
+def _append_eight(code: Tiles, place: int) -> None:
+    """Make pairs of 16 columns' four terms of 8 bits, and store them."""
+    for row in range(2):
+        for number, bits in enumerate((8 * row, 8 * row + 16), 1):
+            if bits:
+                code.shifted(number, 0, bits)
+            else:
+                code.vector(LOAD_WORDS, number, 0, 0, prefix=1, is_memory=False)
+            # The byte, as what is behind 2^23 in a number of f32: (a & b) | c
+            code.vector(0x25, number, _BYTE, _MAGIC, kind=3, prefix=1, is_memory=False)
+            code.text.append(0xEA)
+            code.of_vectors(SUB, number, number, _OFFSET)
+        code.shifted(1, 1, 16)
+        code.vector(OR, 1, 1, 2, prefix=1, is_memory=False)
+        code.vector(STORE, 1, 0, R9, offset_bytes=place + 64 * row)
+
+
+def _append_zeros(code: Tiles) -> None:
+    """Let results of this panel be 0, if they are to be."""
+    code.load(RAX, RDI, IS_FIRST)
+    code.plain(0x85, RAX, RAX)  # test
+    are_not = code.ahead("0f84")
+    code.clear(0)
+    code.load(RSI, RSP, _OF_RESULT)
+    code.load(RCX, RDI, RESULT_ROWS)
+    row = len(code.text)
+    for vector in range(VECTORS):
+        code.vector(STORE, 0, 0, RSI, behind=vector, mask=1 + vector)
+    code.add(RSI, RDI, RESULT_ROW)
+    code.again(RCX, row)
+    code.here(are_not)
+
+
+_SUMS, _ROWS, _COLUMNS = 0, 4, 6
+"""The first tiles of each: two by two, of two, and of two."""
+
+
+def _append_half(code: Tiles, half: int, step: int) -> None:
+    """Multiply all rows with a half of a panel: 32 of them at once, or what is left."""
+    # R8: parts of rows; RSI: results; R15: rows left; R10, R11, R13: bytes from row to row.
+    code.load(R8, RDI, _ROOM)
+    code.add(R8, RDI, PARTS_AT)
+    code.load(RSI, RSP, _OF_RESULT)
+    code.step(RSI, 128 * half)
+    code.load(R15, RDI, RESULT_ROWS)
+    for register, apart in ((0xBA, 2 * step), (0xBB, 64), (0xBD, 128)):
+        code.raw(f"41{register:x}{apart:02x}000000")  # mov r10d, …
+    rows = len(code.text)
+    code.compare(R15, ROWS_OF_TILE)
+    are_few = code.ahead("0f8e")  # jle
+    _append_blocks(code, half, step, 2)
+    code.add(R8, RDI, TILE_ROW)
+    code.add(R8, RDI, TILE_ROW)
+    code.step(R15, -2 * ROWS_OF_TILE)
+    code.jump(rows, "0f8f")  # jg
+    are_done = code.ahead()
+    code.here(are_few)
+    _append_blocks(code, half, step, 1)
+    code.here(are_done)
+
+
+def _append_blocks(code: Tiles, half: int, step: int, tiles: int) -> None:
+    """Multiply so many tiles of rows with a half of a panel, block after block.
+
+    RSI is behind their results then.
+    """
+    tile_bytes = 32 * step
+    # RBP: scales; RCX: blocks left; RDX: steps left; RAX, R12: parts of rows; R9: of the panel.
+    code.load(RBP, RSP, _OF_SCALES)
+    code.move(RAX, R8)
+    code.move(R12, R8)
+    code.add(R12, RDI, TILE_ROW)
+    code.load(R9, RDI, _ROOM)
+    code.add(R9, RDI, PANEL_AT)
+    code.load(RCX, RDI, BLOCKS)
+    block = len(code.text)
+    for tile in range(2 * tiles):
+        code.clear_tile(_SUMS + tile)
+    code.load(RDX, RDI, BLOCK_STEPS)
+    next_step = len(code.text)
+    for column in range(2):
+        code.load_tile(_COLUMNS + column, R9, R11, (2 * half + column) * tile_bytes)
+    for part in range(_PARTS):
+        for row, place in enumerate((RAX, R12)[:tiles]):
+            code.load_tile(_ROWS + row, place, R10, part * tile_bytes)
+        for row in range(tiles):
+            for column in range(2):
+                code.add_products(2 * row + column, _ROWS + row, _COLUMNS + column)
+    code.step(RAX, _PARTS * tile_bytes)
+    code.step(R12, _PARTS * tile_bytes)
+    code.step(R9, VECTORS * tile_bytes)
+    code.again(RDX, next_step)
+    _append_sums(code, half, tiles)
+    code.step(RBP, 4 * COLUMNS)
+    code.again(RCX, block)
+    code.move(RSI, R14)
+
+
+def _append_sums(code: Tiles, half: int, tiles: int) -> None:
+    """Add sums times scales to results; R14 is behind these then."""
+    code.load(RBX, RDI, _ROOM)
+    code.add(RBX, RDI, SUMS_AT)
+    for row in range(tiles):
+        for column in range(2):
+            place = 128 * ROWS_OF_TILE * row + 64 * column
+            code.store_tile(2 * row + column, RBX, R13, place)
+    for column in range(2):
+        code.vector(LOAD, 2 + column, 0, RBP, behind=2 * half + column)
+    code.move(R14, RSI)
+    code.move(RDX, R15)
+    code.compare(RDX, ROWS_OF_TILE * tiles)
+    are_fewer = code.ahead("0f8e")  # jle
+    code.raw(f"ba{ROWS_OF_TILE * tiles:02x}000000")  # mov edx, …
+    code.here(are_fewer)
+    row_at = len(code.text)
+    for column in range(2):
+        mask = 1 + 2 * half + column
+        code.vector(LOAD, column, 0, RBX, behind=column)
+        sums = 0xA8, column, 2 + column, R14  # vfmadd213ps
+        code.vector(*sums, behind=column, kind=2, prefix=1, mask=mask)
+        code.vector(STORE, column, 0, R14, behind=column, mask=mask)
+    code.step(RBX, 128)
+    code.add(R14, RDI, RESULT_ROW)
+    code.again(RDX, row_at)
