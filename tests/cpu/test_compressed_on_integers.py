@@ -143,10 +143,9 @@ def test_nothing_beside_tiles_is_read_or_written(monkeypatch, side, bits) -> Non
     monkeypatch.setattr(product, "MOST_FEW", 0)
     monkeypatch.setattr(product, "LEAST_BLOCK", 1)
     monkeypatch.setattr(product, "PIECE", 96)
-    product._pieces.cache_clear()
+    monkeypatch.setattr(packing, "MOST_TERMS", 112)
     for columns, terms, block in ((64, 48, 16), (130, 96, 24), (33, 64, 8), (70, 448, 224)):
         _check_beside(side, (bits, columns, terms, block), 3, (1, 15, 16, 17, 32, 33, 70))
-    product._pieces.cache_clear()
 
 
 def _check_beside(side, sizes, digits, many_rows) -> None:
@@ -162,7 +161,7 @@ def _check_beside(side, sizes, digits, many_rows) -> None:
     q = rng.integers(low, high, (columns, terms)).astype(np.uint8 if bits == 4 else np.int8)
     scales = rng.uniform(0.1, 1, (columns, terms // block)).astype(np.float32)
     center = 8 if bits == 4 else 0
-    packed, spread = packing.packed(q, bits, center), packing.spread(scales)
+    packed, spread = packing.packed(q, bits, center), packing.spread(scales, block)
     matrix = packing.Matrix(bits, placed(packed), placed(spread), columns, terms)
     wanted = ((q.astype(float) - center) * scales.repeat(block, axis=1)).T
     for rows in many_rows:
@@ -195,5 +194,5 @@ def test_integers_with_another_center() -> None:
         q = rng.integers(low, high, (70, 32)).astype(kind)
         scales = np.ones((70, 2), np.float32)
         packed = packing.packed(q, bits, center)
-        matrix = packing.Matrix(bits, packed, packing.spread(scales), 70, 32)
+        matrix = packing.Matrix(bits, packed, packing.spread(scales, 16), 70, 32)
         np.testing.assert_array_equal(packing.as_floats(matrix), q.astype(np.float32) - center)

@@ -100,15 +100,17 @@ def _emit_code(builder: PlanBuilder, node: Node, q: Array, scales: Array) -> Non
     op, threads, shape = node.operation(CompressedMatMul), openmp.thread_count(), node.output.shape
     assert shape is not None
     (columns, terms), rows = q.shape, math.prod(shape.static[:-1])
-    is_on_integers = on_integers.has_code(op.bits, terms // scales.shape[1])
+    block = terms // scales.shape[1]
+    is_on_integers = on_integers.has_code(op.bits, block)
     kind = packing if is_on_integers else in_floats
     name = f"{kind.__name__} {op.bits} {op.center} {address_of(scales)}"
     integers = builder.derived(q, name, lambda array: kind.packed(array, op.bits, op.center))
-    spread = builder.derived(scales, name, kind.spread)
     if is_on_integers:
+        spread = builder.derived(scales, name, lambda array: packing.spread(array, block))
         matrix = packing.Matrix(op.bits, integers, spread, columns, terms)
         code = of_digits(matrix, threads, rounds_rows=op.rounds_rows)
     else:
+        spread = builder.derived(scales, name, in_floats.spread)
         code = of_floats(in_floats.Panels(op.bits, integers, spread, columns), threads)
     y = builder.new_dense(shape.static, np.dtype(np.float32))
     read, written = (

@@ -83,8 +83,20 @@ def packed(q: Array, bits: int, center: int) -> Array:
     return np.ascontiguousarray(made).reshape(panels, -1)
 
 
-def spread(scales: Array) -> Array:
-    """Return scales [columns, blocks] as a `Matrix` has them."""
+MOST_TERMS = 1024
+"""Of a block, if it can be divided: a panel's are unpacked at once, to 128 KB."""
+
+
+def spread(scales: Array, block: int) -> Array:
+    """Return scales [columns, blocks] as a `Matrix` has them, those of long blocks several times.
+
+    Args:
+        scales: as the model has them.
+        block: how many terms have one.
+    """
+    sizes = (block // parts for parts in range(1, block // 8 + 1) if block % (8 * parts) == 0)
+    size = next((each for each in sizes if each <= MOST_TERMS), block)
+    scales = scales.repeat(block // size, axis=1)
     columns, blocks = scales.shape
     panels = -(-columns // COLUMNS)
     whole = np.zeros((panels * COLUMNS, blocks), np.float32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import sys
-from functools import cache, lru_cache
+from functools import cache
 
 import numpy as np
 
@@ -29,9 +29,10 @@ from polydevice_cpu.algorithms.by_machine.compressed.packing import (
 )
 from polydevice_cpu.onednn.library import has_instructions
 
-MOST_FEW, LEAST_BLOCK = 16, 64
+MOST_FEW, LEAST_BLOCK = 16, 32
 """Rows and terms of a block up to which, and below which, digits take less time than tiles: 64 rows
-by 1024x1024 in blocks of 128 take 0.79 ms by digits, and 0.50 in tiles; in blocks of 32 0.79."""
+by 1024x1024 of 4 bits in blocks of 128, 64 and 32 take 0.71, 0.76 and 0.87 ms by digits, and 0.55,
+0.57 and 0.71 in tiles; 16 rows 0.18 to 0.21 and 0.20 to 0.22 (a Xeon with AMX, others at work)."""
 
 PIECE = 256
 """Terms of a panel that are made tiles at once: they take 32 KB then, and stay in a cache."""
@@ -74,19 +75,13 @@ def room(matrix: Matrix, rows: int, digits_of_each: int, threads: int) -> int:
         return few
     tall = -(-rows // tiles.ROWS_OF_TILE) * tiles.ROWS_OF_TILE
     lanes = len(_lanes(matrix, threads))
-    many = tall * tiles.bytes_of_row(matrix.terms) + lanes * _lane_bytes()
+    many = tall * tiles.bytes_of_row(matrix.terms) + lanes * _lane_bytes(matrix, rows)
     size: int = largest([few, many])
     return size
 
 
 def _may_be_in_tiles(matrix: Matrix, digits_of_each: int) -> bool:
     return digits_of_each > 1 and matrix.block >= LEAST_BLOCK and has_tiles()
-
-
-@cache
-def _lane_bytes() -> int:
-    """What a part of the work has for itself."""
-    return tiles.bytes_of_panel(PIECE) + tiles.SUMS_BYTES
 
 
 def code_of(matrix: Matrix, rows: int, digits_of_each: int, threads: int) -> Code | None:
@@ -136,40 +131,37 @@ def _in_tiles(matrix: Matrix, rows: int, threads: int) -> Code | None:
     multiply = function_of(tiles.product(matrix.bits, step))
     if split is None or multiply is None:
         return None
-    phases: list[Phase] = [[Within(split, (0, 0, 0, rows, 4 * terms, 0, terms // step), (0,))]]
+    calls: Phase = []
     tile_row = tiles.ROWS_OF_TILE * tiles.bytes_of_row(terms)
     behind = -(-rows // tiles.ROWS_OF_TILE) * tile_row
-    kept = tiles.kept_of(step)
-    for start, blocks, length in _pieces(matrix.block, matrix.blocks):
-        calls: Phase = []
-        for lane, (first, end) in enumerate(_lanes(matrix, threads)):
-            panel, count, last = _panels_of(first, end)
-            place = behind + lane * _lane_bytes()
-            integers = panel * matrix.integers.strides[0] + start * matrix.bytes_of_term
-            scales = panel * matrix.scales.strides[0]
-            scales += start // matrix.block * matrix.scales.strides[1]
-            told = (
-                *(0, 4 * first, 0, start // step * tile_row // (terms // step), place),
-                *(place + tiles.bytes_of_panel(PIECE), rows, 4 * matrix.columns, tile_row),
-                *(blocks, length // step, matrix.integers.ctypes.data + integers),
-                *(matrix.scales.ctypes.data + scales, count, matrix.integers.strides[0]),
-                *(matrix.scales.strides[0], last, kept.ctypes.data, int(start == 0)),
-            )
-            calls.append(Within(multiply, told, (0,)))
-        phases.append(calls)
-    return Code.in_phases(phases, threads)
+    blocks = _blocks_of_piece(matrix)
+    sums_at = tiles.bytes_of_panel(blocks * matrix.block)
+    for lane, (first, end) in enumerate(_lanes(matrix, threads)):
+        panel, count, last = _panels_of(first, end)
+        place = behind + lane * _lane_bytes(matrix, rows)
+        told = (
+            *(0, 4 * first, 0, 0, place, place + sums_at, place + sums_at + tiles.SUMS_BYTES),
+            *(rows, 4 * matrix.columns, tile_row, matrix.blocks // blocks, blocks),
+            matrix.block // step,
+            matrix.integers.ctypes.data + panel * matrix.integers.strides[0],
+            matrix.scales.ctypes.data + panel * matrix.scales.strides[0],
+            *(count, last, tiles.kept_of(step).ctypes.data),
+        )
+        calls.append(Within(multiply, told, (0,)))
+    made = Within(split, (0, 0, 0, rows, 4 * terms, 0, terms // step), (0,))
+    return Code.in_phases([[made], calls], threads)
 
 
-@lru_cache
-def _pieces(block: int, blocks: int) -> list[tuple[int, int, int]]:
-    """Terms that are made tiles at once: the first one, how many blocks, and terms of each."""
-    if block >= PIECE:
-        step = tiles.step_of(block)
-        each = PIECE // step * step
-        parts = [(at, min(each, block - at)) for at in range(0, block, each)]
-        return [(n * block + at, 1, length) for n in range(blocks) for at, length in parts]
-    together = PIECE // block
-    return [(n * block, min(together, blocks - n), block) for n in range(0, blocks, together)]
+def _blocks_of_piece(matrix: Matrix) -> int:
+    """How many blocks are made tiles at once: as many as divide all, of `PIECE` terms or one."""
+    most = max(PIECE // matrix.block, 1)
+    return next(each for each in range(most, 0, -1) if matrix.blocks % each == 0)
+
+
+def _lane_bytes(matrix: Matrix, rows: int) -> int:
+    """What a part of the work has for itself."""
+    panel = tiles.bytes_of_panel(_blocks_of_piece(matrix) * matrix.block)
+    return panel + tiles.SUMS_BYTES + rows * tiles.TOTAL_BYTES
 
 
 def _panels_of(first: int, end: int) -> tuple[int, int, int]:

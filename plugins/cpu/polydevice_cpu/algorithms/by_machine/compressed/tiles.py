@@ -7,6 +7,7 @@ bits; they multiply both exactly, and add up in f32. So a result is as exact as 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -215,21 +216,31 @@ def _append_split(code: Tiles, step: int, tile_bytes: int) -> None:
 
 # -- products -------------------------------------------------------------------------------------
 
-# What `product` is told behind addresses: where parts of rows, those of a panel and sums begin in
-# the room; how many rows there are, and bytes from one to the next in results; what a tile's rows
-# take, with all terms; how many blocks there are and steps of each; integers and scales; how many
-# panels there are, and bytes from one to the next in both; which columns of the last one there are,
-# as bits; `kept_of`; and 1 where results are to be 0 first.
-PARTS_AT, PANEL_AT, SUMS_AT, RESULT_ROWS, RESULT_ROW, TILE_ROW = range(ADDRESSES, ADDRESSES + 6)
-BLOCKS, BLOCK_STEPS, INTEGERS, SCALES, PANELS = range(ADDRESSES + 6, ADDRESSES + 11)
-PANEL_INTEGERS, PANEL_SCALES, LAST, KEPT, IS_FIRST = range(ADDRESSES + 11, ADDRESSES + 16)
+# What `product` is told behind addresses: where parts of rows, those of a panel, sums and totals
+# begin in the room; how many rows there are, and bytes from one to the next in results; what a
+# tile's rows take, with all terms; how often a panel is unpacked, blocks that are then and steps of
+# each; integers and scales; how many panels there are; which columns of the last one there are, as
+# bits; and `kept_of`.
+PARTS_AT, PANEL_AT, SUMS_AT, TOTALS_AT, RESULT_ROWS = range(ADDRESSES, ADDRESSES + 5)
+RESULT_ROW, TILE_ROW, PIECES, BLOCKS, BLOCK_STEPS = range(ADDRESSES + 5, ADDRESSES + 10)
+INTEGERS, SCALES, PANELS, LAST, KEPT = range(ADDRESSES + 10, ADDRESSES + 15)
 _RESULT, _ROOM = 1, 2
 
-SUMS_BYTES = 2 * ROWS_OF_TILE * 2 * 64
-"""Sums of two tiles of rows and two of columns."""
+_SUMS_OF_BLOCK = 2 * ROWS_OF_TILE * 2 * 64
+SUMS_BYTES = 2 * _SUMS_OF_BLOCK
+"""Sums of two tiles of rows and two of columns, of two blocks: those of one are added to totals
+while the next one is multiplied, as what a tile is stored to is read some hundred cycles later."""
 
-_LEFT, _OF_INTEGERS, _OF_SCALES, _OF_RESULT, _SLOTS = range(5)
-"""Slots of the stack: panels left, and where a panel's integers, scales and results are."""
+TOTAL_BYTES = 4 * COLUMNS
+"""Totals of a row and a panel. In results, rows may lie 4096 bytes apart, and push each other out
+of the first cache."""
+
+(_LEFT, _PIECES_LEFT, _OF_INTEGERS, _OF_SCALES, _OF_RESULT, _OF_ROWS, _NEXT_SUMS, _LAST_SUMS) = (
+    range(8)
+)
+_SLOTS = 8
+"""Slots of the stack: panels and pieces left; where integers, scales, results and parts of rows of
+a piece are, and where the next sums go and the last ones went."""
 
 
 def bytes_of_panel(terms: int) -> int:
@@ -239,7 +250,7 @@ def bytes_of_panel(terms: int) -> int:
 
 @lru_cache(maxsize=16)
 def product(bits: int, step: int) -> bytes:
-    """Return code that multiplies parts of rows with panels, some terms of them, in tiles.
+    """Return code that multiplies parts of rows with panels, one after the other, in tiles.
 
     Args:
         bits: of the matrix: 4 or 8.
@@ -253,27 +264,39 @@ def product(bits: int, step: int) -> bytes:
     panels = (_OF_INTEGERS, INTEGERS), (_OF_SCALES, SCALES), (_OF_RESULT, _RESULT), (_LEFT, PANELS)
     for slot, place in panels:
         code.copy(slot, RDI, place)
+    _append_place(code, _NEXT_SUMS, SUMS_AT)
+    code.step(RAX, _SUMS_OF_BLOCK)
+    code.store(RAX, RSP, _LAST_SUMS)
     panel = len(code.text)
-    code.raw("48c7c0ffffffff")  # mov rax, -1
-    code.load(RCX, RSP, _LEFT)
-    code.compare(RCX, 1)
-    code.set_if_equal(RAX, RDI, 8 * LAST)
-    for vector in range(VECTORS):
-        code.set_mask(1 + vector, RAX)
-        code.raw("48c1e810")  # shr rax, 16
-    _append_unpacked(code, bits, step)
     _append_zeros(code)
+    _append_place(code, _OF_ROWS, PARTS_AT)
+    code.copy(_PIECES_LEFT, RDI, PIECES)
+    piece = len(code.text)
+    _append_unpacked(code, bits, step)
     for half in range(2):
         _append_half(code, half, step)
-    code.forward(_OF_INTEGERS, RDI, PANEL_INTEGERS)
-    code.forward(_OF_SCALES, RDI, PANEL_SCALES)
-    code.load(RAX, RSP, _OF_RESULT)
-    code.step(RAX, 4 * COLUMNS)
-    code.store(RAX, RSP, _OF_RESULT)
+    # RCX: steps of a piece.
+    code.load(RCX, RDI, BLOCKS)
+    code.move(RAX, RCX)
+    code.times(RCX, RDI, BLOCK_STEPS)
+    code.raw(f"48c1e0{TOTAL_BYTES.bit_length() - 1:02x}")  # shl rax, …
+    code.plain(0x01, RAX, RSP, 8 * _OF_SCALES)  # add [rsp + …], rax
+    code.raw("4869c1")  # imul rax, rcx, …
+    code.text += struct.pack("<i", 32 * step * _PARTS)
+    code.plain(0x01, RAX, RSP, 8 * _OF_ROWS)
+    code.again(RSP, piece, _PIECES_LEFT)
+    _append_written(code)
     code.again(RSP, panel, _LEFT)
     code.release()
     code.end(_SLOTS)
     return bytes(code.text)
+
+
+def _append_place(code: Tiles, slot: int, at: int) -> None:
+    """Note a place in the room, which RAX has then."""
+    code.load(RAX, RDI, _ROOM)
+    code.add(RAX, RDI, at)
+    code.store(RAX, RSP, slot)
 
 
 _TABLE, _BYTE, _MAGIC, _OFFSET = 31, 30, 29, 28
@@ -291,7 +314,7 @@ def _append_constants(code: Tiles, bits: int) -> None:
 
 
 def _append_unpacked(code: Tiles, bits: int, step: int) -> None:
-    """Make tiles of a panel's terms: for each step those of 16 columns each."""
+    """Make tiles of a piece: for each step those of 16 columns each; go to the next one."""
     code.load(RSI, RSP, _OF_INTEGERS)
     code.load(R9, RDI, _ROOM)
     code.add(R9, RDI, PANEL_AT)
@@ -308,6 +331,7 @@ def _append_unpacked(code: Tiles, bits: int, step: int) -> None:
         code.step(RSI, 64 * VECTORS)
     code.step(R9, VECTORS * tile_bytes)
     code.again(RCX, next_step)
+    code.store(RSI, RSP, _OF_INTEGERS)
 
 
 def _append_four(code: Tiles, place: int) -> None:
@@ -338,19 +362,43 @@ def _append_eight(code: Tiles, place: int) -> None:
 
 
 def _append_zeros(code: Tiles) -> None:
-    """Let results of this panel be 0, if they are to be."""
-    code.load(RAX, RDI, IS_FIRST)
-    code.plain(0x85, RAX, RAX)  # test
-    are_not = code.ahead("0f84")
+    """Let totals of a panel be 0."""
     code.clear(0)
-    code.load(RSI, RSP, _OF_RESULT)
+    _append_totals(code, lambda vector: code.vector(STORE, 0, 0, RBX, behind=vector))
+
+
+def _append_totals(code: Tiles, access: Callable[[int], None]) -> None:
+    """Go through all rows of totals, which RBX points to."""
+    code.load(RBX, RDI, _ROOM)
+    code.add(RBX, RDI, TOTALS_AT)
     code.load(RCX, RDI, RESULT_ROWS)
     row = len(code.text)
     for vector in range(VECTORS):
-        code.vector(STORE, 0, 0, RSI, behind=vector, mask=1 + vector)
+        access(vector)
+    code.step(RBX, TOTAL_BYTES)
     code.add(RSI, RDI, RESULT_ROW)
     code.again(RCX, row)
-    code.here(are_not)
+
+
+def _append_written(code: Tiles) -> None:
+    """Write totals of a panel to results, and go to the next ones."""
+    code.raw("48c7c0ffffffff")  # mov rax, -1
+    code.load(RCX, RSP, _LEFT)
+    code.compare(RCX, 1)
+    code.set_if_equal(RAX, RDI, 8 * LAST)
+    for vector in range(VECTORS):
+        code.set_mask(1 + vector, RAX)
+        code.raw("48c1e810")  # shr rax, 16
+    code.load(RSI, RSP, _OF_RESULT)
+
+    def write(vector: int) -> None:
+        code.vector(LOAD, 0, 0, RBX, behind=vector)
+        code.vector(STORE, 0, 0, RSI, behind=vector, mask=1 + vector)
+
+    _append_totals(code, write)
+    code.load(RAX, RSP, _OF_RESULT)
+    code.step(RAX, 4 * COLUMNS)
+    code.store(RAX, RSP, _OF_RESULT)
 
 
 _SUMS, _ROWS, _COLUMNS = 0, 4, 6
@@ -359,10 +407,10 @@ _SUMS, _ROWS, _COLUMNS = 0, 4, 6
 
 def _append_half(code: Tiles, half: int, step: int) -> None:
     """Multiply all rows with a half of a panel: 32 of them at once, or what is left."""
-    # R8: parts of rows; RSI: results; R15: rows left; R10, R11, R13: bytes from row to row.
-    code.load(R8, RDI, _ROOM)
-    code.add(R8, RDI, PARTS_AT)
-    code.load(RSI, RSP, _OF_RESULT)
+    # R8: parts of rows; RSI: totals; R15: rows left; R10, R11, R13: bytes from row to row.
+    code.load(R8, RSP, _OF_ROWS)
+    code.load(RSI, RDI, _ROOM)
+    code.add(RSI, RDI, TOTALS_AT)
     code.step(RSI, 128 * half)
     code.load(R15, RDI, RESULT_ROWS)
     for register, apart in ((0xBA, 2 * step), (0xBB, 64), (0xBD, 128)):
@@ -384,7 +432,7 @@ def _append_half(code: Tiles, half: int, step: int) -> None:
 def _append_blocks(code: Tiles, half: int, step: int, tiles: int) -> None:
     """Multiply so many tiles of rows with a half of a panel, block after block.
 
-    RSI is behind their results then.
+    RSI is behind their totals then.
     """
     tile_bytes = 32 * step
     # RBP: scales; RCX: blocks left; RDX: steps left; RAX, R12: parts of rows; R9: of the panel.
@@ -412,22 +460,30 @@ def _append_blocks(code: Tiles, half: int, step: int, tiles: int) -> None:
     code.step(R12, _PARTS * tile_bytes)
     code.step(R9, VECTORS * tile_bytes)
     code.again(RDX, next_step)
-    _append_sums(code, half, tiles)
-    code.step(RBP, 4 * COLUMNS)
-    code.again(RCX, block)
-    code.move(RSI, R14)
-
-
-def _append_sums(code: Tiles, half: int, tiles: int) -> None:
-    """Add sums times scales to results; R14 is behind these then."""
-    code.load(RBX, RDI, _ROOM)
-    code.add(RBX, RDI, SUMS_AT)
+    code.load(RBX, RSP, _NEXT_SUMS)
     for row in range(tiles):
         for column in range(2):
             place = 128 * ROWS_OF_TILE * row + 64 * column
             code.store_tile(2 * row + column, RBX, R13, place)
+    code.load(RDX, RSP, _LAST_SUMS)
+    code.store(RBX, RSP, _LAST_SUMS)
+    code.store(RDX, RSP, _NEXT_SUMS)
+    code.plain(0x3B, RCX, RDI, 8 * BLOCKS)  # cmp
+    is_first = code.ahead("0f84")  # je
+    code.move(RBX, RDX)
+    _append_sums(code, half, tiles)
+    code.here(is_first)
+    code.again(RCX, block)
+    code.load(RBX, RSP, _LAST_SUMS)
+    _append_sums(code, half, tiles)
+    code.move(RSI, R14)
+
+
+def _append_sums(code: Tiles, half: int, tiles: int) -> None:
+    """Add sums, which RBX points to, times scales to totals; R14 is behind these then."""
     for column in range(2):
         code.vector(LOAD, 2 + column, 0, RBP, behind=2 * half + column)
+    code.step(RBP, 4 * COLUMNS)
     code.move(R14, RSI)
     code.move(RDX, R15)
     code.compare(RDX, ROWS_OF_TILE * tiles)
@@ -436,11 +492,10 @@ def _append_sums(code: Tiles, half: int, tiles: int) -> None:
     code.here(are_fewer)
     row_at = len(code.text)
     for column in range(2):
-        mask = 1 + 2 * half + column
         code.vector(LOAD, column, 0, RBX, behind=column)
         sums = 0xA8, column, 2 + column, R14  # vfmadd213ps
-        code.vector(*sums, behind=column, kind=2, prefix=1, mask=mask)
-        code.vector(STORE, column, 0, R14, behind=column, mask=mask)
+        code.vector(*sums, behind=column, kind=2, prefix=1)
+        code.vector(STORE, column, 0, R14, behind=column)
     code.step(RBX, 128)
-    code.add(R14, RDI, RESULT_ROW)
+    code.step(R14, TOTAL_BYTES)
     code.again(RDX, row_at)
