@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from polydevice.dtype import Array
+from polydevice_cpu.algorithms.by_machine.windows.window_code import Bundle
 from polydevice_cpu.onednn.descriptor import Descriptor, row_major
 from polydevice_cpu.onednn.primitive import SymbolicPrimitive
 from polydevice_cpu.plan.filling.recipe import Packing
@@ -38,6 +41,8 @@ def of_windows(
         Those of oneDNN, by parts of the result's channels where it has several, or packed once
         more; 0 where all channels are in one row.
     """
+    if array.ndim > axes + 2 and array.shape[1:3] != (1, 1):
+        return _of_groups(array, axes, given, packing)
     order = *range(array.ndim - axes, array.ndim), *range(1, array.ndim - axes), 0
     wanted = array.transpose(order)
     theirs = packing(array, given.witness.weights).storage.array
@@ -47,6 +52,45 @@ def of_windows(
     if parts is not None and array.ndim == axes + 2:
         return parts, parts.shape[-1]
     return packing(array, _by_elements(array.shape, axes)).storage.array, 0
+
+
+def bundle_of(shape: Sequence[int]) -> Bundle:
+    """Return which groups are computed at once, by the shape of weights: [groups, O, C, …]."""
+    groups, results, given, *_ = shape
+    return Bundle.of(groups, given, results)
+
+
+def _of_groups(
+    array: Array, axes: int, given: SymbolicPrimitive, packing: Packing
+) -> tuple[Array | None, int]:
+    """The same of [groups, channels of the result, of the source, elements of a window, by axes].
+
+    Those of one group are behind those of the one before, and side by side where several groups
+    are computed at once.
+    """
+    bundle = bundle_of(array.shape)
+    if bundle.size > 1:
+        grouped = array.reshape(-1, bundle.size, *array.shape[1:])
+        order = 0, *range(4, 4 + axes), 3, 1, 2
+        return dense(packing, np.ascontiguousarray(grouped.transpose(order))), 0
+    wanted = array.transpose(0, *range(3, 3 + axes), 2, 1)
+    theirs = packing(array, given.witness.weights).storage.array
+    found = np.empty(0, array.dtype) if theirs is None else theirs.reshape(-1).view(array.dtype)
+    if np.array_equal(found, wanted.reshape(-1)):
+        return theirs, 0
+    groups, results, source = array.shape[:3]
+    elements = source * int(np.prod(array.shape[3:]))
+    for row in ROWS:
+        parts = -(-results // row)
+        if found.size != groups * parts * elements * row or parts > MOST_PARTS:
+            continue
+        seen = found.reshape(groups, parts, elements, row)
+        plain = seen.transpose(0, 2, 1, 3).reshape(groups, elements, -1)[..., :results]
+        if np.array_equal(plain, wanted.reshape(groups, elements, results)):
+            return seen, row
+    steps = row_major(wanted.shape)
+    own = Descriptor.strided(array.shape, (steps[0], 1, steps[-2], *steps[1:-2]))
+    return packing(array, own).storage.array, 0
 
 
 def _by_elements(shape: tuple[int, ...], axes: int) -> Descriptor:
