@@ -140,13 +140,16 @@ def stays_by_machine(given: SymbolicPrimitive) -> bool:
 
     A convolution along one axis is, also a transposed one. Where windows reach far over its ends,
     oneDNN adds up each element of them by itself, so that answers of plans that it computes differ
-    by a rounding. So is one in groups that oneDNN takes longer for.
+    by a rounding. So is one in groups that oneDNN takes longer for, and one
+    of up to 4 channels to more than 16, which takes as long or less and oneDNN 0.5 to 2 ms to make.
     """
     if given.name not in (CONVOLUTION, TRANSPOSED):
         return False
+    weights = given.arguments[WEIGHTS]
+    assert isinstance(weights, Descriptor)
+    if given.implementation == OF_BLOCKS and len(weights.shape) == len(given.src.shape):
+        return weights.shape[0] > BLOCK
     if groups_of(given) > 1:
-        weights = given.arguments[WEIGHTS]
-        assert isinstance(weights, Descriptor)
         return len(given.src.shape) == 3 or bundle_of(weights.shape).is_faster
     return len(given.src.shape) == 3
 
