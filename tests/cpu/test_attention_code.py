@@ -72,7 +72,10 @@ class Case:
         if seed % 5 == 0:
             columns = int(random.integers(1, 16))
         # Heads lie next to each other in memory, as in attention.
-        self.first = self.numbers(outer, rows, inner, terms).transpose(0, 2, 1, 3)
+        if seed % 6 == 1 or seed % 9 == 0:  # or what is multiplied lies apart
+            self.first = self.numbers(outer, inner, terms, rows).swapaxes(2, 3)
+        else:
+            self.first = self.numbers(outer, rows, inner, terms).transpose(0, 2, 1, 3)
         more = 1 if seed % 7 == 0 else outer  # the same for all
         if self.is_turned:
             self.second = self.numbers(more, columns, inner, terms).transpose(0, 2, 3, 1)
@@ -219,7 +222,7 @@ def plain(*shape):
         (plain(1, 1, 20, 1), plain(1, 1, 1, 16), plain(1, 1, 20, 16), None),
         (plain(1, 1, 20, 513), plain(1, 1, 513, 8), plain(1, 1, 20, 8), None),
         (plain(1, 1, 20, 512), plain(1, 1, 512, 32), plain(1, 1, 20, 32), None),
-        (Seen((1, 1, 20, 8), (160, 160, 1, 20)), plain(1, 1, 8, 16), plain(1, 1, 20, 16), None),
+        (Seen((1, 1, 20, 8), (320, 320, 2, 40)), plain(1, 1, 8, 16), plain(1, 1, 20, 16), None),
         (plain(1, 1, 20, 8), plain(1, 1, 8, 16), Seen((1, 1, 20, 16), (320, 320, 1, 20)), None),
         (plain(1, 1, 20, 8), plain(1, 1, 8, 16), plain(1, 1, 20, 16), plain(1, 1, 20, 1)),
         (
@@ -238,8 +241,9 @@ def test_all_code_fits_into_a_page():
     for width in ROWS:
         for columns in Columns:
             for link in ((Function.MUL, Scope.EACH), (Function.LINEAR, Scope.ALL)):
-                code = matrix_code.product(width, columns, [link] * LONGEST)
-                assert len(code) <= mmap.PAGESIZE
+                for is_apart in (False, True):
+                    code = matrix_code.product(width, columns, [link] * LONGEST, is_apart=is_apart)
+                    assert len(code) <= mmap.PAGESIZE
 
 
 def attention(heads=4, size=16, bias=False):

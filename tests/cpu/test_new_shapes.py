@@ -155,16 +155,17 @@ def test_what_is_wrong_for_another_shape_is_not_used_there(core, monkeypatch):
 
     for module in ("building.pending", "filling.filled", "filling.parts"):
         monkeypatch.setattr(f"polydevice_cpu.plan.{module}.refusal", refusal)
-    # Of two groups: there are no blocks, which other shapes share.
-    nodes = [("Conv", ["x", "w"], ["c"], {"group": 2}), ("Relu", ["c"], ["y"], {})]
-    weights = {"w": image(5, 4, 2, 3, 3)}
-    model = models.build(nodes, {"x": [1, 4, "h", "w_"]}, ["y"], weights)
+    # Of two groups, with gaps: there are no blocks and no machine code, which other shapes share.
+    attributes = {"group": 2, "dilations": [1, 2]}
+    nodes = [("Conv", ["x", "w"], ["c"], attributes), ("Relu", ["c"], ["y"], {})]
+    weights = {"w": image(5, 32, 16, 3, 3)}
+    model = models.build(nodes, {"x": [1, 32, "h", "w_"]}, ["y"], weights)
     executable = load(core, model)
     request = executable.create_infer_request()
     seen = []
     for number, (refused, width) in enumerate([(False, 20), (True, 21), (False, 22), (True, 23)]):
         wrong[:] = [True] * refused
-        x = image(number, 1, 4, 7, width)
+        x = image(number, 1, 32, 7, width)
         check(request.infer({"x": x}), models.answer(model, {"x": x}))
         seen.append(any(step.endswith("Convolution+ReLU") for step in steps(executable)))
     assert seen == [True, False, True, False]

@@ -88,7 +88,7 @@ def test_weights_are_read_as_onednn_packs_them(core, monkeypatch, channels, resu
     executable = load(core, model, CPU_THREADS_NUM=threads)
     sizes = [(20, 31), (33, 18), (15, 22), (9, 40), (12, 27), (24, 24), (7, 7), (8, 13)]
     feeds = [image(number, 1 + number % 2, 3, *each) for number, each in enumerate(sizes)]
-    assert compared(executable, model, feeds) >= 3
+    assert compared(executable, model, feeds, stays=1) >= 3  # which has few channels
 
 
 def test_rows_of_weights_that_lie_otherwise():

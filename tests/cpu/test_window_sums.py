@@ -118,8 +118,8 @@ class Case:
             for n, pads, k, gap, step, m in sums
         )
 
-    def wanted(self):
-        """The result in twice the precision."""
+    def added(self):
+        """The sums in twice the precision."""
         pad, gaps = [(0, 0), *self.pads, (0, 0)], self.windows.gaps
         x, w = np.pad(self.x.astype(float), pad), self.weights.astype(float)
         pictures, _, high, wide = self.result
@@ -131,6 +131,11 @@ class Case:
             )
             part = x[:, rows, columns]
             y += part * w[i, j, 0] if self.is_depthwise else part @ w[i, j]
+        return y
+
+    def wanted(self):
+        """The result in twice the precision."""
+        y = self.added()
         y += self.bias if self.has_bias else 0
         for function, alpha, beta in self.chain:
             if function is Function.LINEAR:
@@ -166,21 +171,30 @@ class Case:
             return None
         bias = placed(self.bias) if self.has_bias else None
         shares = [link[1:] for link in self.chain]
-        constants = Constants(placed(self.weights), bias, placed(self.slopes), shares)
+        constants = Constants(placed(self.packed()), bias, placed(self.slopes), shares)
         made = sums.Functions(
             [link[0] for link in self.chain],
             terms=Terms.OWN_CHANNEL if self.is_depthwise else Terms.ALL_CHANNELS,
             has_bias=self.has_bias,
+            bundle=told.cover.bundle,
         )
         y = placed(self.held)
         run(made, told, constants, placed(self.x), y)
         return y
 
+    def packed(self):
+        """Weights as machine code reads them."""
+        return self.weights
+
+    def logical(self):
+        """Weights as oneDNN is told of them."""
+        logical = self.weights.transpose(3, 2, 0, 1)
+        return logical[:, None] if self.is_depthwise else logical
+
     def by_onednn(self):
         """The same by oneDNN, and what its code is called; None where it lays weights elsewise."""
         src, dst = (Descriptor.channels_last(each) for each in (self.source, self.result))
-        logical = self.weights.transpose(3, 2, 0, 1)
-        logical = logical[:, None] if self.is_depthwise else logical
+        logical = self.logical()
         layout, row = Descriptor.any(logical.shape), Descriptor.dense(self.bias.shape)
         others = {Function.PRELU: Prelu(2), Function.SUM: Sum()}
         chain = [

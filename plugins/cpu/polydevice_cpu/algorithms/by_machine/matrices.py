@@ -42,6 +42,10 @@ FEW_ROWS = 4
 Shape = tuple[int, ...]
 
 
+_Kind = tuple[bool, bool, tuple[Link, ...]]
+"""Whether the second matrix is turned, whether terms of the first lie apart, and what follows."""
+
+
 class Seen(NamedTuple):
     """How numbers of 4 bytes lie in memory: [.., .., rows, columns], strides in elements."""
 
@@ -88,7 +92,10 @@ def _products(
     if 0 in result.shape:
         return None
     is_turned = second.strides[3] != 1
-    if first.strides[3] != 1 or result.strides[3] != 1 or (is_turned and second.strides[2] != 1):
+    is_apart = first.strides[3] != 1
+    if result.strides[3] != 1 or (is_turned and second.strides[2] != 1):
+        return None
+    if is_apart and first.strides[2] != 1:
         return None
     if not 2 <= terms <= MOST_TERMS:
         return None
@@ -109,7 +116,8 @@ def _products(
             constants.append(int.from_bytes(struct.pack("<ff", *operand), "little", signed=True))
     found = []
     for width, start, count in _parts(columns, terms):
-        code = _code(rows, columns, terms, width, tuple(links), is_turned=is_turned)
+        kind = is_turned, is_apart, tuple(links)
+        code = _code(rows, columns, terms, width, kind)
         if code is None:
             return None
         at_once = _by_formula(_at_once, rows, width)
@@ -155,35 +163,32 @@ IDLE = bytes.fromhex("f30f1efa31c0c3")  # endbr64; xor eax, eax; ret
 
 @lru_cache(maxsize=256)
 def _function(
-    width: int, how: Columns, chain: tuple[Link, ...], at_once: int, turned: int
+    width: int, how: Columns, chain: tuple[Link, ...], at_once: int, turned: int, is_apart: bool
 ) -> Any | None:
     if not width:
         return function_of(IDLE)
-    code = product(width, how, chain, at_once, turned)
+    code = product(width, how, chain, at_once, turned, is_apart=is_apart)
     return function_of(code) if has_avx512() else None
 
 
-def _code(
-    rows: int, columns: int, terms: int, width: int, chain: tuple[Link, ...], *, is_turned: bool
-) -> Any | None:
+def _code(rows: int, columns: int, terms: int, width: int, kind: _Kind) -> Any | None:
     """Return the function for `width` vectors, for formulas one that depends on all sizes."""
     sizes = rows, columns, terms, width
     if not any(map(is_symbolic, sizes)):
-        return _function_for(is_turned, chain, *sizes)
-    address = _by_formula(_address_of(is_turned, chain), *sizes)
+        return _function_for(kind, *sizes)
+    address = _by_formula(_address_of(kind), *sizes)
     return None if address == 0 else _ByFormula(address)
 
 
-def _function_for(
-    is_turned: bool, chain: tuple[Link, ...], rows: int, columns: int, terms: int, width: int
-) -> Any | None:
+def _function_for(kind: _Kind, rows: int, columns: int, terms: int, width: int) -> Any | None:
+    is_turned, is_apart, chain = kind
     how, at_once = _how(terms, width, is_turned=is_turned), _at_once(rows, width)
     turned = min(columns, BLOCK) if is_turned and width else BLOCK
-    return _function(width, how, chain, at_once, turned)
+    return _function(width, how, chain, at_once, turned, is_apart)
 
 
 @lru_cache(maxsize=256)
-def _address_of(is_turned: bool, chain: tuple[Link, ...]) -> Callable[[int, int, int, int], int]:
+def _address_of(kind: _Kind) -> Callable[[int, int, int, int], int]:
     """Return what gives the address of code, of numbers that may be out of all bounds; 0 of none.
 
     It is one function for a chain, so that formulas ask it once for layers that are alike.
@@ -192,7 +197,7 @@ def _address_of(is_turned: bool, chain: tuple[Link, ...]) -> Callable[[int, int,
     def address(rows: int, columns: int, terms: int, width: int) -> int:
         if not 0 <= width <= WIDEST or columns < 1:
             return 0
-        function = _function_for(is_turned, chain, rows, columns, terms, width)
+        function = _function_for(kind, rows, columns, terms, width)
         return 0 if function is None else function.address
 
     return address
@@ -288,5 +293,6 @@ def _numbers(
         *(stack, packed, (1 << smallest([terms, BLOCK])) - 1),
         *(4 * BLOCK, 4 * (BLOCK - back)),
         *(BLOCK * row_bytes, (BLOCK - back) * row_bytes),
+        4 * sides[0].strides[3],
         *constants,
     )

@@ -84,7 +84,8 @@ FIRST, SECOND, OPERANDS = range(3)
 
 OUTER, INNER, COLUMNS, TILES, TERMS, MASK, STACK = range(7)
 PACKED, PACKED_MASK, FORWARD, LAST_FORWARD, PACKED_FORWARD, LAST_PACKED_FORWARD = range(7, 13)
-CONSTANTS = 13
+TERM = 13
+CONSTANTS = 14
 """Numbers behind those of addresses; see `product`."""
 
 _MASK, _PACKED_MASK = 1, 2
@@ -106,9 +107,17 @@ class _Product(Instructions):
     """
 
     def __init__(
-        self, width: int, columns: Columns, chain: Sequence[Link], rows: int, turned: int
+        self,
+        width: int,
+        columns: Columns,
+        chain: Sequence[Link],
+        rows: int,
+        turned: int,
+        *,
+        is_apart: bool,
     ) -> None:
         super().__init__()
+        self.is_apart = is_apart
         self.width, self.rows, self.columns, self.chain = width, rows, columns, chain
         self.turned = turned
         self.addresses, self.behind = numbers(chain)
@@ -227,6 +236,8 @@ class _Product(Instructions):
             self.get(R13, self.now(LEVELS - 1, SECOND))
         else:
             self.plain(0x8D, R13, RSP, self.buffer)
+        if self.is_apart:
+            self.get(RBX, self.given(TERM))
         self.get(RCX, self.given(TERMS))
         self.repeated(lambda: self.term(sums), RCX)
         operand, constant = OPERANDS, 8 * (self.behind + CONSTANTS)
@@ -270,7 +281,10 @@ class _Product(Instructions):
                 second = _SECOND + column
                 self.vector(0xB8, sum_, factor, second, kind=2, prefix=1, is_memory=False)
         for register in (R8, R9):
-            self.step(register, 4)
+            if self.is_apart:
+                self.add(register, RBX)
+            else:
+                self.step(register, 4)
         if self.columns is Columns.IN_PLACE:
             self.add(R13, R14)
         else:
@@ -385,7 +399,13 @@ def quarters(code: Instructions, register: int, first: int, second: int, how: in
 
 
 def product(
-    width: int, columns: Columns, chain: Sequence[Link], rows: int = 0, turned: int = BLOCK
+    width: int,
+    columns: Columns,
+    chain: Sequence[Link],
+    rows: int = 0,
+    turned: int = BLOCK,
+    *,
+    is_apart: bool = False,
 ) -> bytes:
     """Return code that multiplies matrices, `width` vectors of columns at once.
 
@@ -395,5 +415,7 @@ def product(
         chain: what follows.
         rows: how many are computed at once; 0 for as many as there are registers for.
         turned: how many columns there are, where fewer than a vector's are turned.
+        is_apart: whether terms of the first matrix do not lie next to each other.
     """
-    return _Product(width, columns, chain, rows or ROWS[width], turned).code()
+    rows = rows or ROWS[width]
+    return _Product(width, columns, chain, rows, turned, is_apart=is_apart).code()

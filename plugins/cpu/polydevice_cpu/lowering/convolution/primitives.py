@@ -21,7 +21,9 @@ from polydevice.ops.window import Window
 from polydevice.shape import bounds
 from polydevice.symbolic_size import is_symbolic
 from polydevice_cpu.lower import lowers
+from polydevice_cpu.lowering.convolution import groups
 from polydevice_cpu.lowering.convolution.depthwise import is_by_machine, replacement
+from polydevice_cpu.lowering.convolution.groups import is_as_good
 from polydevice_cpu.onednn.attributes import Attributes, Binary, PostOp
 from polydevice_cpu.onednn.constants import Arg, DataType, Query
 from polydevice_cpu.onednn.descriptor import Descriptor
@@ -97,7 +99,8 @@ def _convolve(builder: PlanBuilder, node: Node, weights: Flow | Packed, order: O
             return None
         return made
 
-    return _hold(builder, node, make, weights, order, last, by_machine=replacement(builder, node))
+    other = replacement(builder, node) or groups.replacement(builder, node)
+    return _hold(builder, node, make, weights, order, last, by_machine=other)
 
 
 def two_axes(
@@ -375,7 +378,7 @@ def _best(
         builder.decisions.note(key, made.implementation)
         return made
     other = create(*last)
-    if other is None or other.implementation != made.implementation:
+    if other is None or not is_as_good(other, made, node):
         return made
     builder.decisions.note(key, made.implementation)
     return other

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from polydevice_cpu.algorithms.by_machine.windows.integers import TOGETHER, Integers
 from polydevice_cpu.algorithms.by_machine.windows.tiles import BLOCK, Tile
+from polydevice_cpu.algorithms.by_machine.windows.window_code import Bundle
 
 TILES = {1: Tile(1, 12), 2: Tile(2, 12), 3: Tile(3, 8)}
 """Blocks of channels → what is computed at once."""
@@ -33,7 +34,8 @@ class Windows(NamedTuple):
         gaps: elements left out between those of one.
         pads: how far the first one reaches over the beginning.
         is_depthwise: whether each channel of the result has one of the source. Else it has all,
-            and there are no gaps between columns.
+            and there are no gaps between columns, or those of its group.
+        groups: of channels, if each has not one.
     """
 
     sizes: Shape
@@ -41,6 +43,7 @@ class Windows(NamedTuple):
     gaps: Shape
     pads: Shape
     is_depthwise: bool
+    groups: int = 1
 
 
 class Numbers(NamedTuple):
@@ -70,13 +73,14 @@ class Cover(NamedTuple):
     """What tiles are to cover, which sizes of pictures do not change.
 
     Attributes:
-        channels: of the result.
+        channels: of the result; of a bundle where there are groups.
         element: bytes between two elements of a window.
         is_own: whether channels have a source each.
         is_one: whether the result is one position.
         row: channels that a row of weights has, if not as many; those of the next ones are in rows
             behind all of these.
         numbers: what these take.
+        bundle: of groups of channels; None where there are no groups.
     """
 
     channels: int
@@ -85,6 +89,7 @@ class Cover(NamedTuple):
     is_one: bool = False
     row: int = 0
     numbers: Numbers = FLOATS
+    bundle: Bundle | None = None
 
     def parts(self) -> list[Cover]:
         """Return what covers the channels of each row of weights."""
@@ -111,4 +116,8 @@ def cover_of(given: int, channels: int, windows: Windows, numbers: Numbers = FLO
     """Return what tiles are to cover: results of so many channels, of so many of the source."""
     is_own, size = windows.is_depthwise, numbers.source
     element = size * (given * (windows.gaps[1] + 1) if is_own else numbers.together)
+    if (groups := windows.groups) > 1:
+        bundle = Bundle.of(groups, given // groups, channels // groups)
+        of_bundle = bundle.size * bundle.results
+        return Cover(of_bundle, element, is_own, numbers=numbers, bundle=bundle)
     return Cover(channels, element, is_own, numbers=numbers)

@@ -12,17 +12,24 @@ from functools import partial
 
 from polydevice_cpu.algorithms.by_machine.instructions import R10, R11, RAX, RDI, RSI, RSP
 from polydevice_cpu.algorithms.by_machine.windows.following import OF_POWERS, Function
+from polydevice_cpu.algorithms.by_machine.windows.groups import append_begin
 from polydevice_cpu.algorithms.by_machine.windows.integers import Integers
 from polydevice_cpu.algorithms.by_machine.windows.tiles import Terms, Tile, append_item
 from polydevice_cpu.algorithms.by_machine.windows.window_code import (
     AT,
     SIZES_OF_BYTES,
+    SIZES_OF_GROUPS,
     SLOTS,
+    Bundle,
     WindowCode,
 )
 
-NARROW = 8, 5, 4, 1
-"""Positions that are computed at once where fewer than a tile's are left."""
+NARROW = 8, 7, 6, 5, 4, 3, 2, 1
+"""Positions that are computed at once where a tile has more: 1 takes as long as 4."""
+
+IN_TWO = {12: (13, 15, 8), 8: (9, 11, 6)}
+"""Width → of how many positions, from and to, fewer are computed at once, and how many, so that not
+a few are left: 13, as every other one of 28x28 has with a border, take a fifth less as 8 and 5."""
 
 
 def kernel(
@@ -32,6 +39,7 @@ def kernel(
     terms: Terms,
     has_bias: bool,
     integers: Integers | None = None,
+    bundle: Bundle | None = None,
 ) -> bytes:
     """Return code that computes a tile of positions and channels at once.
 
@@ -53,14 +61,18 @@ def kernel(
     bytes) and of a factor (a float), and the bytes from bias to what sums of each channel are
     multiplied by. An element is four channels then, and 128s take the place of the 0.
 
+    Of channels in groups, it takes those named in `SIZES_OF_GROUPS`: besides, how many bundles of
+    them there are, and the bytes from one to the next in source, result (and bias) and weights.
+
     Args:
         tile: how much.
         chain: what follows.
         terms: what is added up.
         has_bias: whether there is a bias.
         integers: how bytes are read and what becomes of their sums; None where there are floats.
+        bundle: of groups of channels; None where there are no groups.
     """
-    code = WindowCode()
+    code = WindowCode() if bundle is None else WindowCode(SIZES_OF_GROUPS, bundle=bundle)
     if integers is not None:
         held = integers.result.value, integers.other.value
         code = WindowCode(SIZES_OF_BYTES, *held, integers.shift)
@@ -68,6 +80,8 @@ def kernel(
     code.store(RDI, RSP, AT["given"])
     for register, name in ((R10, "element"), (R11, "weights_row")):
         code.load(register, RDI, code.places[name])
+    if bundle is not None:
+        append_begin(code, bundle)
     for slot, name in zip(SLOTS[1:5], ("pictures", "source", "result", "weights"), strict=True):
         code.copy(AT[slot], RDI, code.places[name])
     next_picture = len(code.text)
@@ -79,6 +93,7 @@ def kernel(
     code.copy(AT["rows"], RDI, code.places["rows"])
     next_row = len(code.text)
     code.begin_row()
+    next_group = 0 if bundle is None else _begin_groups(code)
     next_column = len(code.text)
     code.begin_column(tile.width)
     next_line = len(code.text)
@@ -91,6 +106,8 @@ def kernel(
     code.forward(AT["result_of_line"], RSP, AT["line_result"])
     code.again(RSP, next_line, AT["lines_left"])
     code.again(RSP, next_column, AT["columns"])
+    if bundle is not None:
+        _next_group(code, next_group)
     code.again(RSP, next_row, AT["rows"])
     code.load(RDI, RSP, AT["given"])
     for name in ("source", "result", "weights"):
@@ -98,6 +115,25 @@ def kernel(
     code.again(RSP, next_picture, AT["pictures"])
     code.end(len(SLOTS))
     return bytes(code.text)
+
+
+def _begin_groups(code: WindowCode) -> int:
+    """Begin with the first bundle of groups; return where one begins."""
+    for name in ("groups", "bias"):
+        code.copy(AT[name], RDI, code.places[name])
+    code.copy(AT["first_column"], RSP, AT["column"])
+    return len(code.text)
+
+
+def _next_group(code: WindowCode, start: int) -> None:
+    """Go to the next bundle of groups, of the same rows, while there is one."""
+    code.load(RDI, RSP, AT["given"])
+    for name in ("source", "result", "weights"):
+        code.forward(AT[f"{name}_of_row"], RDI, code.places[f"group_{name}"])
+    code.forward(AT["bias"], RDI, code.places["group_result"])
+    code.copy(AT["column"], RSP, AT["first_column"])
+    code.copy(AT["columns"], RDI, code.places["columns"])
+    code.again(RSP, start, AT["groups"])
 
 
 def _append_line(
@@ -109,13 +145,23 @@ def _append_line(
     """Compute positions of a line: as many as a tile has, and what is left."""
     may_repeat = Function.SUM not in chain
     widths = tile.width, *(width for width in NARROW if width < tile.width)
-    for width, narrower in itertools.pairwise((*widths, 1)):
+    in_two = dict[int, int]()
+    for width, narrower in itertools.pairwise((*widths, 0)):
+        if width in in_two:
+            code.here(in_two.pop(width))
         next_item = len(code.text)
         code.load(RSI, RSP, AT["left"])
         left_out = []
-        if may_repeat and width > 1:
+        if width in IN_TWO:
+            least, most, other = IN_TWO[width]
+            code.compare(RSI, least)
+            is_one = code.ahead("0f8c")  # jl
+            code.compare(RSI, most)
+            in_two[other] = code.ahead("0f8e")  # jle
+            code.here(is_one)
+        if may_repeat and width > narrower + 1:
             # The last ones may overlap those before: go back by as many as are missing.
-            code.compare(RSI, narrower if narrower > 1 else 0)
+            code.compare(RSI, narrower)
             left_out.append(code.ahead("0f8e"))  # jle
             code.load(RDI, RSP, AT["positions"])
             code.compare(RDI, width)

@@ -7,11 +7,15 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from polydevice.symbolic_size import decided, is_symbolic, is_within, largest
+from polydevice.symbolic_size import decided, is_symbolic, is_within, largest, number_of
 
 _Kind = tuple[int, int, int, int]
 NUMBERS = 4
 """Numbers of a kind."""
+
+BAND_BYTES, FEW_ROWS, MOST_BANDS = 1 << 19, 4, 16
+"""How much of a source is read for all groups of channels before the rest, about; and how many rows
+of the result that are at least, and how many such parts at most."""
 
 
 class Kinds(NamedTuple):
@@ -33,6 +37,24 @@ class Kinds(NamedTuple):
         """Return kinds of places."""
         elements = sum(n * (end - begin) for _, n, begin, end in found)
         return cls(tuple(itertools.chain(*found)), len(found), elements)
+
+    def bands(self, source_bytes: int) -> Kinds:
+        """Return the same where those whose windows are whole are several kinds.
+
+        All groups of channels of one are computed before the next one.
+
+        Args:
+            source_bytes: of all rows.
+        """
+        place, count, *rest = self.numbers[:NUMBERS]
+        most = min(number_of(source_bytes) // BAND_BYTES, number_of(count) // FEW_ROWS, MOST_BANDS)
+        if most < 2 or not is_within(most - count, 0):
+            return self
+        numbers = tuple[int, ...]()
+        for part in range(most):
+            first = count * part // most
+            numbers += place + first, count * (part + 1) // most - first, *rest
+        return Kinds(numbers + self.numbers[NUMBERS:], self.size + most - 1, self.elements)
 
     def parts(self, most: int) -> list[Kinds]:
         """Return up to so many parts of the places, of about as many elements each."""

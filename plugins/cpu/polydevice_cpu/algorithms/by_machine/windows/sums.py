@@ -28,6 +28,7 @@ from polydevice_cpu.algorithms.by_machine.windows.integers import Integers
 from polydevice_cpu.algorithms.by_machine.windows.kernel import kernel
 from polydevice_cpu.algorithms.by_machine.windows.kinds import NUMBERS, Kinds, kinds_of
 from polydevice_cpu.algorithms.by_machine.windows.tiles import BLOCK, Terms, Tile
+from polydevice_cpu.algorithms.by_machine.windows.window_code import Bundle
 
 SLOWEST = 8
 """Fewer positions take as long: each sum waits for the one before."""
@@ -53,6 +54,12 @@ class TileCalls(NamedTuple):
     columns: Kinds
     steps: int
     at: int = 0
+
+    def banded(self) -> TileCalls:
+        """Return the same in the order in which it is computed where channels are in groups."""
+        if self.cover.bundle is None:
+            return self
+        return self._replace(rows=self.rows.bands(self.before[1]))
 
     def parts(self, most: int) -> list[TileCalls]:
         """Return what computes up to so many parts of the rows, or of columns if they are more."""
@@ -137,10 +144,17 @@ class Constants:
         read, written = cover.numbers.source if cover.is_own else 0, cover.numbers.result
         last, all_ = (1 << (cover.channels - 1) % BLOCK + 1) - 1, (1 << BLOCK) - 1
         row = cover.row or cover.channels
-        parts = cover.parts()
+        parts, bundle, more = cover.parts(), cover.bundle, tuple[int, ...]()
+        nbytes = 0 if self.weights is None else self.weights.nbytes
+        if scales:
+            more = (scales - bias,)
+        elif bundle is not None:
+            count = bundle.groups // bundle.size
+            nbytes //= count
+            more = count, 4 * bundle.size * bundle.given, 4 * cover.channels, nbytes
         for number, part in enumerate(parts):
             if self.weights is not None and len(parts) > 1:
-                weights = _address(self.weights) + self.weights.nbytes // len(parts) * number
+                weights = _address(self.weights) + nbytes // len(parts) * number
             begin = row * number
             for tile, count in part.tiles():
                 function = made.of(tile)
@@ -150,9 +164,8 @@ class Constants:
                 words: tuple[int, ...] = (
                     weights + 4 * (begin - row * number),
                     *(bias + 4 * begin, count, cover.element, 4 * row),
-                    *(all_ if left else last, slopes - bias),
+                    *(all_ if left else last, slopes - bias, *more),
                 )
-                words += () if scales == 0 else (scales - bias,)
                 heads.append(_Head(function, (begin * read, begin * written), words))
                 begin += BLOCK * tile.blocks * count
         return tuple(heads)
@@ -183,6 +196,7 @@ class Functions:
 
     Attributes:
         integers: how bytes are read and what becomes of their sums; None where there are floats.
+        bundle: of groups of channels; None where there are no groups.
     """
 
     def __init__(
@@ -192,10 +206,11 @@ class Functions:
         terms: Terms,
         has_bias: bool,
         integers: Integers | None = None,
+        bundle: Bundle | None = None,
     ) -> None:
         """Emit nothing yet."""
         self._chain, self._terms, self._has_bias = tuple(chain), terms, has_bias
-        self.integers = integers
+        self.integers, self.bundle = integers, bundle
         self._found: dict[Tile, Any] = {}
 
     def beside(self, place: int) -> int:
@@ -213,7 +228,8 @@ class Functions:
         """Return a function that computes a tile at once; None where there cannot be any."""
         found = self._found.get(tile)
         if found is None:
-            code = _code(tile, self._chain, self._terms, self._has_bias, self.integers)
+            what = self._terms, self._has_bias, self.integers, self.bundle
+            code = _code(tile, self._chain, *what)
             found = self._found[tile] = function_of(code)
         return found
 
@@ -225,8 +241,9 @@ def _code(
     terms: Terms,
     has_bias: bool,
     integers: Integers | None,
+    bundle: Bundle | None,
 ) -> bytes:
-    return kernel(tile, chain, terms=terms, has_bias=has_bias, integers=integers)
+    return kernel(tile, chain, terms=terms, has_bias=has_bias, integers=integers, bundle=bundle)
 
 
 class Measures(NamedTuple):
@@ -253,18 +270,19 @@ class Measures(NamedTuple):
         """Return those of pictures [N, C, H, W], whose channels lie next to each other."""
         pictures, given, height, width = source
         _, channels, high, wide = result
-        taps, (down, along), (gap, left_out), (above, before), is_own = windows
+        taps, (down, along), (gap, left_out), (above, before), is_own, groups = windows
         read, written = numbers.source * given, numbers.result * channels
         row, of_row = width * read, wide * written
-        together = -(-given // numbers.together)
-        each, tap = (1, (left_out + 1) * read) if is_own else (together, read)
+        together = -(-given // numbers.together) // groups
+        tap = (left_out + 1) * read
+        each, tap = (1, tap) if is_own else (together, tap if groups > 1 else read)
         return cls(
             -above * row - before * read,
             (pictures, height * row, high * of_row, 0),
             (down * row, of_row, along * read, written, (gap + 1) * row, tap, taps[1] * each, each),
             (high, height, taps[0], down, gap, above),
             (wide, width, taps[1], along, left_out, before),
-            -(-channels // BLOCK) * pictures * each,
+            _vectors(given, channels, groups) * pictures * each,
         )
 
     def told(self, cover: Cover) -> TileCalls | None:
@@ -279,6 +297,14 @@ class Measures(NamedTuple):
         if positions < SLOWEST:
             steps *= max(SLOWEST // (positions * (OF_ONE if cover.is_own else 2)), 1)
         return TileCalls(cover, self.first, self.before, self.behind, rows, columns, steps)
+
+
+def _vectors(given: int, channels: int, groups: int) -> int:
+    """How many vectors are computed for each position, about."""
+    if groups == 1:
+        return -(-channels // BLOCK)
+    bundle = Bundle.of(groups, given // groups, channels // groups)
+    return groups // bundle.in_vector * -(-bundle.results // BLOCK)
 
 
 def arguments(
@@ -343,9 +369,9 @@ POSITIONS_AT = -3
 """Where, among the numbers of such a call, the one of positions is."""
 
 
-_SIZES_AT, _SHARES_AT, _MORE_OF_BYTES = 10, 25, 3
+_SIZES_AT, _SHARES_AT, _MORE_OF_BYTES, _MORE_OF_GROUPS = 10, 25, 3, 4
 """Where, among what a function is told, sizes begin, and numbers of functions that follow; and how
-many numbers further of bytes."""
+many numbers further of bytes, or of channels in groups."""
 
 
 def told_of(made: Functions, given: TileCalls, constants: Constants) -> list[Told] | None:
@@ -380,6 +406,7 @@ def code_of(
     """Return what `told_of` does as code, which so many threads share."""
     if threads > 1 and given.steps * STEP_NS >= FEW_NS:
         return code_of_all([(made, given, constants)], threads)
+    given = given.banded()
     cover, first, before, behind, rows, columns, _, at = given
     key = made, cover, rows.size, columns.size
     known = None if current_trace() is not None else constants.codes.get(key)
@@ -399,11 +426,12 @@ def code_of(
     sizes = array("q", (*before, rows.size, columns.size, *behind))
     kinds = array("q", rows.numbers + columns.numbers)
     end = len(numbers)
-    more = 0 if made.integers is None else _MORE_OF_BYTES
+    is_plain = made.integers is None
+    more = _MORE_OF_GROUPS if made.bundle else 0 if is_plain else _MORE_OF_BYTES
     for start in reversed(starts):
         numbers[start] += first - known.first
         numbers[start + 1] += made.beside(at) - made.beside(known.at)
-        numbers[start + (4 if more else 2)] += at - known.at
+        numbers[start + (2 if is_plain else 4)] += at - known.at
         numbers[start + _SIZES_AT + more : start + _SIZES_AT + more + len(sizes)] = sizes
         numbers[end - len(kinds) : end] = kinds
         end = start
@@ -428,7 +456,7 @@ def code_of_all(
     parts = -(-shared * PARTS // len(calls))
     for made, given, constants in calls:
         for part in given.parts(parts) if shared > 1 else [given]:
-            each = told_of(made, part, constants)
+            each = told_of(made, part.banded(), constants)
             if each is None:
                 return None
             told += each

@@ -31,6 +31,7 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
     Instructions,
 )
 from polydevice_cpu.algorithms.by_machine.windows.following import Function, append_function
+from polydevice_cpu.algorithms.by_machine.windows.groups import append_channels, append_taps
 from polydevice_cpu.algorithms.by_machine.windows.integers import (
     Held,
     Integers,
@@ -86,7 +87,10 @@ def append_item(
 ) -> None:
     """Compute so many positions, all channels."""
     code.load(RDI, RSP, AT["given"])
-    code.given(RBX, "bias")
+    if code.bundle is not None:
+        code.load(RBX, RSP, AT["bias"])
+    else:
+        code.given(RBX, "bias")
     code.given(R12, "tiles")
     for register, place in ((RSI, "source"), (RCX, "result"), (RDX, "weights")):
         code.load(register, RSP, AT[place])
@@ -130,6 +134,11 @@ def _append_sums(code: WindowCode, tile: Tile, terms: Terms, integers: Integers 
     next_line = len(code.text)
     if terms is Terms.ALL_CHANNELS and integers is not None:
         append_line(code, tile.blocks, tile.width, _masks(tile), integers)
+    elif code.bundle is not None and code.bundle.size == 1:
+        append_taps(code, code.bundle, partial(_append_elements, code, tile))
+    elif code.bundle is not None:
+        bundle = code.bundle
+        append_taps(code, bundle, partial(append_channels, code, bundle, tile.width))
     elif terms is Terms.ALL_CHANNELS:
         _append_line(code, tile)
     else:

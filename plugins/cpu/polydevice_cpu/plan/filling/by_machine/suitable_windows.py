@@ -21,11 +21,14 @@ from polydevice_cpu.plan.filling.by_machine.integers import (
     is_depthwise,
     is_of_bytes,
 )
+from polydevice_cpu.plan.filling.by_machine.weights import bundle_of
 
 CONVOLUTION, TRANSPOSED = "convolution_forward", "deconvolution_forward"
 DEPTHWISE, PRODUCT = "brdgmm_dw:avx512_core", "brg:avx512_core"
 BY_LINES, OF_ONE_ELEMENT = "brgconv:avx512_core", "brgconv_1x1:avx512_core"
-_WITH_ALL_CHANNELS = BY_LINES, "jit:avx512_core"
+OF_BLOCKS = "jit:avx512_core"
+_WITH_ALL_CHANNELS = BY_LINES, OF_BLOCKS
+_IN_GROUPS = *_WITH_ALL_CHANNELS, OF_ONE_ELEMENT
 """oneDNN's code whose order of adding is followed; other code pads with zeros, or adds in parts."""
 
 MOST_US = {"brgconv:avx512_core": 700.0, "jit:avx512_core": 110.0}
@@ -77,20 +80,22 @@ def may_be_by_machine(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
     assert isinstance(src, Descriptor)
     assert isinstance(weights, Descriptor)
     assert isinstance(attributes, Attributes)
-    rank = len(weights.shape)
+    rank, axes = len(weights.shape), len(src.shape) - 2
     if given.name == TRANSPOSED:
         steps, gaps, pads, _ = cast("Geometry", given.arguments[GEOMETRY])
         has_code = rank == len(src.shape) == 3 and gaps == (0,) and is_known(*steps, *pads)
     elif given.implementation == DEPTHWISE:
         has_code = weights.shape[1:3] == (1, 1) and rank == 5
+    elif rank == axes + 3:
+        has_code = axes < 3 and given.implementation in _IN_GROUPS and is_known(*weights.shape)
     else:
         has_code = rank == len(src.shape) < 5 and given.implementation in _WITH_ALL_CHANNELS
         has_code |= rank == len(src.shape) == 4 and _is_in_steps(given)
     is_small = is_known(*weights.shape) and 4 * math.prod(weights.shape) <= MOST_WEIGHTS_BYTES
     return (
         has_code
-        and (rank > 3 or is_small)
-        and chain_of(attributes, dst, as_onednn=rank > 3) is not None
+        and (axes > 1 or is_small)
+        and chain_of(attributes, dst, as_onednn=axes > 1) is not None
         and (given.threads == 1 or may_share())
         and not isinstance(bias, SymbolicDescriptor)
         and all(map(is_open, (src, dst)))
@@ -120,14 +125,33 @@ def _is_in_steps(given: SymbolicPrimitive) -> bool:
     return given.implementation == OF_ONE_ELEMENT and is_known(*steps) and {*steps} != {1}
 
 
+def groups_of(given: Primitive) -> int:
+    """Return how many groups the channels of a convolution are in; 1 where each has its own."""
+    weights = given.arguments[WEIGHTS] if isinstance(given, SymbolicPrimitive) else None
+    if given.kind != "convolution" or not isinstance(weights, Descriptor):
+        return 1
+    if len(weights.shape) == len(given.src.shape) or weights.shape[1:3] == (1, 1):
+        return 1
+    return weights.shape[0]
+
+
 def stays_by_machine(given: SymbolicPrimitive) -> bool:
     """Whether a primitive that `may_be_by_machine` is computed so in plans that run often, too.
 
     A convolution along one axis is, also a transposed one. Where windows reach far over its ends,
     oneDNN adds up each element of them by itself, so that answers of plans that it computes differ
-    by a rounding.
+    by a rounding. So is one in groups that oneDNN takes longer for, and one
+    of up to 4 channels to more than 16, which takes as long or less and oneDNN 0.5 to 2 ms to make.
     """
-    return given.name in (CONVOLUTION, TRANSPOSED) and len(given.src.shape) == 3
+    if given.name not in (CONVOLUTION, TRANSPOSED):
+        return False
+    weights = given.arguments[WEIGHTS]
+    assert isinstance(weights, Descriptor)
+    if given.implementation == OF_BLOCKS and len(weights.shape) == len(given.src.shape):
+        return weights.shape[0] > BLOCK
+    if groups_of(given) > 1:
+        return len(given.src.shape) == 3 or bundle_of(weights.shape).is_faster
+    return len(given.src.shape) == 3
 
 
 def _may_be_a_pool(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
@@ -181,9 +205,24 @@ def most_channels(given: Primitive, windows: Windows, wide: int = MOST_AT_ONCE) 
     if given.implementation == OF_ONE_ELEMENT:
         return MOST_OF_ONE_ELEMENT
     weights = given.arguments[WEIGHTS] if isinstance(given, SymbolicPrimitive) else None
-    if given.implementation != BY_LINES or not isinstance(weights, Descriptor):
+    if not isinstance(weights, Descriptor):
         return MOST_CHANNELS
-    return most_in_lines(windows, weights.shape[0], wide)
+    if windows.groups > 1 and given.implementation == OF_BLOCKS:
+        return most_in_groups(*weights.shape[1:3])
+    if given.implementation != BY_LINES:
+        return MOST_CHANNELS
+    return most_in_lines(windows, weights.shape[0 if windows.groups == 1 else 1], wide)
+
+
+def most_in_groups(results: int, channels: int) -> int:
+    """Return the same of code that reads channels in groups block by block (seen in oneDNN 3.2).
+
+    Args:
+        results: channels of the result of a group.
+        channels: of the source.
+    """
+    blocks = (size for size in (BLOCK, 8, 4) if results % size == channels % size == 0)
+    return next(blocks, BLOCK)
 
 
 def most_in_lines(windows: Windows, results: int, wide: int = MOST_AT_ONCE) -> int:

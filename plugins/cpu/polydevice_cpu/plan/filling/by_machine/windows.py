@@ -66,11 +66,12 @@ from polydevice_cpu.plan.filling.by_machine.suitable_windows import (
     TRANSPOSED,
     WEIGHTS,
     Geometry,
+    groups_of,
     is_in_order,
     most_channels,
     stays_by_machine,
 )
-from polydevice_cpu.plan.filling.by_machine.weights import dense, of_windows
+from polydevice_cpu.plan.filling.by_machine.weights import bundle_of, dense, of_windows
 from polydevice_cpu.plan.filling.recipe import Packing, ValueForm
 from polydevice_cpu.plan.value import Value
 
@@ -91,6 +92,7 @@ class _Form(NamedTuple):
         phases: of a transposed convolution.
         of_bytes: what else is the same, of bytes.
         row: how many channels of the result a row of weights has, where it is some of them.
+        groups: of channels, if each has not one.
     """
 
     window: tuple[int, ...]
@@ -101,6 +103,7 @@ class _Form(NamedTuple):
     phases: Sequence[Phase] = ()
     of_bytes: Prepared | None = None
     row: int = 0
+    groups: int = 1
 
 
 class WindowSizes:
@@ -123,7 +126,7 @@ class WindowSizes:
             windows: where they lie.
             behind: how far the last ones reach over the end; nothing of what is no convolution.
         """
-        self.least_wide, channels = -1, given.src.shape[1]
+        self.least_wide, channels = -1, given.src.shape[1] // windows.groups
         if len(behind) == 2 and is_known(channels, *behind, *windows.pads, *windows.gaps):
             reach = max(windows.pads[1], behind[1], 1)
             most = most_channels(given, windows)
@@ -154,12 +157,12 @@ class WindowSizes:
             return None
         if given.name == "pooling_forward":
             steps, window, gaps, pads, _ = cast("Geometry", arguments_of[GEOMETRY_OF_POOLS])
-            return cls(given, _windows(window, (steps, gaps, pads), is_depthwise=True))
+            return cls(given, _windows(window, (steps, gaps, pads), True))
         weights = arguments_of[WEIGHTS]
         assert isinstance(weights, Descriptor)
         axes, geometry = len(given.src.shape) - 2, cast("Geometry", arguments_of[GEOMETRY])
-        is_own = is_depthwise(given)
-        windows = _windows(weights.shape[-axes:], geometry[:3], is_depthwise=is_own)
+        is_own, groups = is_depthwise(given), groups_of(given)
+        windows = _windows(weights.shape[-axes:], geometry[:3], is_own, groups)
         return cls(given, windows, geometry[3])
 
 
@@ -279,7 +282,7 @@ class WindowsByMachine:
     ) -> TileCalls | None:
         """What code of a convolution is told; None where oneDNN computes it."""
         windows, behind = _windows_of(given, sizes, form)
-        channels, wide = sides[0].shape[1], sides[1].shape[-1]
+        channels, wide = sides[0].shape[1] // form.groups, sides[1].shape[-1]
         most = most_channels(given, windows, wide)
         if not form.stays and not is_in_order(windows, behind, channels, wide, most):
             return None
@@ -316,7 +319,7 @@ class WindowsByMachine:
         steps, window, gaps, pads, behind = sizes(given)[GEOMETRY_OF_POOLS]
         if not is_max and (any(pads) or any(behind)):
             return None
-        windows = _windows(window, (steps, gaps, pads), is_depthwise=True)
+        windows = _windows(window, (steps, gaps, pads), True)
         told = self._told(place, sides, windows, sizes)
         threads = given.threads
         if told is None or not is_within(taken_us(told), threads * MOST_POOLS_US):
@@ -386,7 +389,9 @@ def _form(
     array = weights.given.storage.array
     chain, shares = [link[0] for link in followed], [link[1:] for link in followed]
     terms = Terms.OWN_CHANNEL if is_own else Terms.ALL_CHANNELS
-    code = Functions(chain, terms=terms, has_bias=has_bias)
+    groups = groups_of(given)
+    bundle = None if groups == 1 else bundle_of(weights.given.shape)
+    code = Functions(chain, terms=terms, has_bias=has_bias, bundle=bundle)
     if array is None or array.dtype != np.float32 or not weights.is_packed:
         return None
     if any(each is None for each in found.values()):
@@ -404,7 +409,8 @@ def _form(
     axes = len(given.src.shape) - 2
     own, row = of_windows(array, axes, given, packing)
     known = Constants(own, bias, slopes, shares)
-    return _Form(array.shape[-axes:], is_own, code, known, stays_by_machine(given), row=row)
+    stays = stays_by_machine(given)
+    return _Form(array.shape[-axes:], is_own, code, known, stays, row=row, groups=groups)
 
 
 def _form_of_bytes(
@@ -436,18 +442,19 @@ def _as_picture(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (*shape, 1) if len(shape) == 3 else shape
 
 
-def _windows(sizes: tuple[int, ...], geometry: Geometry, *, is_depthwise: bool) -> Windows:
+def _windows(sizes: tuple[int, ...], geometry: Geometry, is_own: bool, groups: int = 1) -> Windows:
     """Windows of two axes, as `_as_picture` has them.
 
     Args:
         sizes: of one.
         geometry: steps, gaps and pads.
-        is_depthwise: whether each channel has its own source.
+        is_own: whether each channel has its own source.
+        groups: of channels.
     """
     steps, gaps, pads = geometry
     if len(sizes) == 1:
-        return Windows((*sizes, 1), (*steps, 1), (*gaps, 0), (*pads, 0), is_depthwise)
-    return Windows(sizes, steps, gaps, pads, is_depthwise)
+        return Windows((*sizes, 1), (*steps, 1), (*gaps, 0), (*pads, 0), is_own, groups)
+    return Windows(sizes, steps, gaps, pads, is_own, groups)
 
 
 def _windows_of(
@@ -455,7 +462,7 @@ def _windows_of(
 ) -> tuple[Windows, Sequence[int]]:
     """Windows of these sizes, and how far the last ones reach over the end."""
     *geometry, behind = sizes(given)[GEOMETRY]
-    return _windows(form.window, geometry, is_depthwise=form.is_depthwise), behind
+    return _windows(form.window, geometry, form.is_depthwise, form.groups), behind
 
 
 def _is_channels_last(value: Value) -> bool:
