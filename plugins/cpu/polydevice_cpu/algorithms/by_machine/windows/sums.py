@@ -183,6 +183,8 @@ class Functions:
 
     Attributes:
         integers: how bytes are read and what becomes of their sums; None where there are floats.
+        chain: what follows.
+        has_bias: whether there is a bias.
     """
 
     def __init__(
@@ -194,7 +196,7 @@ class Functions:
         integers: Integers | None = None,
     ) -> None:
         """Emit nothing yet."""
-        self._chain, self._terms, self._has_bias = tuple(chain), terms, has_bias
+        self.chain, self._terms, self.has_bias = tuple(chain), terms, has_bias
         self.integers = integers
         self._found: dict[Tile, Any] = {}
 
@@ -203,7 +205,7 @@ class Functions:
 
         Nowhere but at its start, if there is one number for each position.
         """
-        if Function.MOVE in self._chain:
+        if Function.MOVE in self.chain:
             return 0
         if self.integers is None:
             return place
@@ -213,7 +215,7 @@ class Functions:
         """Return a function that computes a tile at once; None where there cannot be any."""
         found = self._found.get(tile)
         if found is None:
-            code = _code(tile, self._chain, self._terms, self._has_bias, self.integers)
+            code = _code(tile, self.chain, self._terms, self.has_bias, self.integers)
             found = self._found[tile] = function_of(code)
         return found
 
