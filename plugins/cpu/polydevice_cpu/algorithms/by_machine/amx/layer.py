@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
+from weakref import ref
 
 import numpy as np
 
@@ -82,7 +83,7 @@ class Weights:
         tiles: by groups of channels of the result, lines, chunks, blocks, fours, and channels.
         sums: of the weights of each channel of the result.
         channels, results: of source and result.
-        source: what they were made of, which lives as long.
+        source: what they were made of, as long as that is there.
     """
 
     lines: Lines
@@ -90,11 +91,7 @@ class Weights:
     sums: Array
     channels: int
     results: int
-    source: Array
-
-    def elsewhere(self, tiles: Array) -> Weights:
-        """Return the same, of which tiles lie elsewhere."""
-        return replace(self, tiles=tiles)
+    source: ref[Array]
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +150,7 @@ def packed(weights: Array, gap: int, source: Array) -> Weights:
     Args:
         weights: [rows, columns, channels of the source, channels of the result], bytes with a sign.
         gap: elements that are left out between two of a row of a window.
-        source: what lives as long.
+        source: what they are made of.
     """
     *window, channels, results = weights.shape
     lines = Lines.of(window, channels, gap)
@@ -170,7 +167,7 @@ def packed(weights: Array, gap: int, source: Array) -> Weights:
     if -(-results // BLOCK) % 2:
         tiles = np.concatenate([made[:-1].reshape(-1), made[-1][:, :, 0].reshape(-1)])
     sums = plain.sum(axis=(0, 1), dtype=np.int32)
-    return Weights(lines, tiles, sums, channels, results, source)
+    return Weights(lines, tiles, sums, channels, results, ref(source))
 
 
 def code_at_positions(given: Matrices, positions: Number, threads: int) -> Code | None:

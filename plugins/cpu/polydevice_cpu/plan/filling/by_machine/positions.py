@@ -151,7 +151,7 @@ class PositionsByMachine:
         """
         step = numbers[Arg.DST]
         if step not in self._in_tiles:
-            self._in_tiles[step] = _in_tiles(given, numbers, forms, packing)
+            self._in_tiles[step] = _in_tiles(given, numbers, forms)
         matrices = self._in_tiles[step]
         if matrices is not None:
             code = code_at_positions(matrices, positions, given.threads)
@@ -237,7 +237,6 @@ def _in_tiles(
     given: SymbolicPrimitive,
     numbers: Mapping[int, int],
     forms: Sequence[ValueForm],
-    packing: Packing,
 ) -> Matrices | None:
     """What is the same for all sizes where AMX tiles compute it; None elsewhere."""
     if not integers.is_of_bytes(given):
@@ -245,7 +244,7 @@ def _in_tiles(
     found = integers.prepared(given, numbers, forms)
     if found is None:
         return None
-    return matrices_of(given, found, forms[numbers[Arg.WEIGHTS]], packing)
+    return matrices_of(given, found, forms[numbers[Arg.WEIGHTS]])
 
 
 def _of_bytes(

@@ -21,11 +21,11 @@ from polydevice_cpu.algorithms.by_machine.amx.layer import (
 )
 from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.algorithms.by_machine.windows.covers import Windows
-from polydevice_cpu.onednn.constants import DataType
-from polydevice_cpu.onednn.descriptor import Descriptor, row_major
+from polydevice_cpu.onednn.descriptor import Descriptor
+from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.onednn.primitive import SymbolicPrimitive
 from polydevice_cpu.plan.filling.by_machine.integers import Prepared, is_depthwise
-from polydevice_cpu.plan.filling.recipe import Packing, ValueForm
+from polydevice_cpu.plan.filling.recipe import ValueForm
 
 _CONVOLUTION, _PRODUCT = "convolution_forward", "matmul"
 _WEIGHTS_AT = {_CONVOLUTION: 4, _PRODUCT: 2}
@@ -53,16 +53,13 @@ def may_be_in_tiles(given: SymbolicPrimitive) -> bool:
     )
 
 
-def matrices_of(
-    given: SymbolicPrimitive, found: Prepared, form: ValueForm, packing: Packing
-) -> Matrices | None:
+def matrices_of(given: SymbolicPrimitive, found: Prepared, form: ValueForm) -> Matrices | None:
     """Return what is the same for all sizes; None where tiles do not compute it.
 
     Args:
         given: the primitive.
         found: what is the same, whichever code computes it.
         form: of its weights.
-        packing: returns a constant in a layout.
     """
     array = form.given.storage.array
     if not may_be_in_tiles(given) or array is None or array.dtype != np.int8 or not form.is_packed:
@@ -80,21 +77,16 @@ def matrices_of(
     functions, integers = found.functions, found.functions.integers
     assert integers is not None
     code = Form(False, False, functions.has_bias, integers._replace(rest=0), functions.chain)
-    return Matrices(_weights(array, weights, gap, packing), found.constants(array), code)
+    return Matrices(_weights(array, weights, gap), found.constants(array), code)
 
 
-def _weights(array: Array, weights: Array, gap: int, packing: Packing) -> Weights:
+def _weights(array: Array, weights: Array, gap: int) -> Weights:
     """Weights as code reads them, once for all that have the same."""
-    key = array.__array_interface__["data"], array.shape, array.strides, weights.shape, gap
+    key = address_of(array), array.shape, array.strides, weights.shape, gap
     with _lock:
         known = _known.get(key)
-        if known is None:
-            made = packed(weights, gap, array)
-            layout = Descriptor.strided(made.tiles.shape, row_major(made.tiles.shape), DataType.S8)
-            kept = packing(made.tiles, layout).storage.array
-            assert kept is not None
-            tiles = kept.reshape(-1).view(np.int8)[: made.tiles.size]
-            known = _known[key] = made.elsewhere(tiles)
+        if known is None or known.source() is None:
+            known = _known[key] = packed(weights, gap, array)
         return known
 
 

@@ -435,7 +435,7 @@ def _form_of_bytes(
     form, found = forms[numbers[Arg.WEIGHTS]], prepared(given, numbers, forms)
     if found is None:
         return None
-    in_tiles = matrices_of(given, found, form, packing)
+    in_tiles = matrices_of(given, found, form)
     weights = None if in_tiles is not None else packed_weights(given, form, packing)
     if weights is None and in_tiles is None:
         return None
