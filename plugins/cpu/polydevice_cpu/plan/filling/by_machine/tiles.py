@@ -77,7 +77,7 @@ def matrices_of(given: SymbolicPrimitive, found: Prepared, form: ValueForm) -> M
     functions, integers = found.functions, found.functions.integers
     assert integers is not None
     code = Form(False, False, functions.has_bias, integers._replace(rest=0), functions.chain)
-    return Matrices(_weights(array, weights, gap), found.constants(array), code)
+    return Matrices(_weights(array, weights, gap), found.constants(None), code)
 
 
 def _weights(array: Array, weights: Array, gap: int) -> Weights:
