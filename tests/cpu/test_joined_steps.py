@@ -109,6 +109,15 @@ def gate(g, *, swapped=False):
     return rounded(g, g.emit("Mul", *(factors[::-1] if swapped else factors)), 1e-4)
 
 
+def error(g):
+    """GELU as it is spelled, with roundings between."""
+    x = rounded(g, "x", 1e-4)
+    y = rounded(g, g.emit("Erf", g.emit("Div", x, g.store(np.float32(np.sqrt(2))))), 3e-5)
+    y = rounded(g, g.emit("Add", y, g.store(np.float32(1))), 6e-5)
+    y = rounded(g, g.emit("Mul", y, g.store(np.float32(0.5))), 3e-5)
+    return rounded(g, g.emit("Mul", x, y), 1e-4)
+
+
 def channels(g):
     """Numbers for each channel of what lies channels last."""
     c = g.emit("Conv", "x", g.store(g.rng.normal(size=(70, 5, 1, 1)).astype(F)))
@@ -140,6 +149,7 @@ NETWORKS = {
     "a neighbour": neighbour,
     "a gate turned round": lambda g: gate(g, swapped=True),
     "channels": channels,
+    "error": error,
     "many": many,
     "normalised": lambda g: rounded(g, norm(g, "x", 12), 1e-4),
     "joined": lambda g: rounded(g, joined(g, "x", 1), 1e-4),
@@ -151,6 +161,8 @@ NETWORKS = {
     ),
 }  # fmt: skip
 TOGETHER = {
+    "error": "Divide+Erf+QuantizeDequantize+Add+QuantizeDequantize"
+    "+Multiply+QuantizeDequantize+Multiply+QuantizeDequantize",
     "a gate": "HardSigmoid+QuantizeDequantize+Multiply+QuantizeDequantize",
     "a gate turned round": "HardSigmoid+QuantizeDequantize+Multiply+QuantizeDequantize",
     "normalised": "LayerNorm+QuantizeDequantize",
@@ -181,7 +193,7 @@ def test_networks(core, name, threads, known):
             assert (np.abs(got - want) > step / 4).mean() < 0.02
 
 
-UNARY = ("Tanh", "Sigmoid", "HardSigmoid", "Abs", "Relu", "Neg")
+UNARY = ("Tanh", "Sigmoid", "Erf", "Softsign", "HardSigmoid", "Abs", "Relu", "Neg")
 BINARY = ("Add", "Sub", "Mul", "Max", "Min")
 
 

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from polydevice_cpu.algorithms.by_machine.amx.layer import has_tiles, is_in_tiles
 from polydevice_cpu.algorithms.by_machine.code import has_avx512
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.filling import blocks, filled
-from polydevice_cpu.plan.filling.by_machine import integers
+from polydevice_cpu.plan.filling.by_machine import integers, tiles
 from polydevice_cpu.plan.step import CodeStep, PrimitiveStep
 from polydevice_cpu.processor import has_int8
 from tests.cpu.loading import load, wait_for_settling
@@ -157,6 +158,7 @@ def by_code(executable):
 def test_integers_of_new_shapes(core, monkeypatch, graph, width, dtype, threads, by):
     """Answers are ONNX Runtime's, and stay the same to the bit when a plan is settled."""
     monkeypatch.setattr(settling, "RUNS", 3)
+    monkeypatch.setattr(tiles, "has_tiles", lambda: False)
     if by is by_code:  # then oneDNN computes all
         monkeypatch.setattr(integers, "LESS_US", 0.0)
         monkeypatch.setattr(filled, "STAYING_US", 0.0)
@@ -189,6 +191,39 @@ def test_integers_of_new_shapes(core, monkeypatch, graph, width, dtype, threads,
     has_code = has_avx512("avx512_vnni") and not is_odd
     has_strips = has_int8() and graph is not enlarged
     assert seen or not (has_strips if by is in_strips else has_code)
+
+
+@pytest.mark.skipif(not has_tiles(), reason="no AMX tiles, or oneDNN is told not to use them")
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("width", [24, 50, 70])
+@pytest.mark.parametrize("graph", [each for each in SHAPES if each is not enlarged])
+def test_integers_of_new_shapes_in_tiles(core, monkeypatch, graph, width, dtype, threads):
+    """Answers are ONNX Runtime's, and to the bit those without tiles, before and when settled."""
+    monkeypatch.setattr(settling, "RUNS", 3)
+    g = Graph(np.random.default_rng(width + threads))
+    made, rng = graph(g, dtype, width), g.rng
+    executable = load(core, made, CPU_THREADS_NUM=threads)
+    request, seen, found = executable.create_infer_request(), 0, []
+    for n, *sizes in SHAPES[graph]:
+        shape = (n, width, *sizes) if graph in OF_CHANNELS else (n, *sizes, width)
+        kind = np.float32 if graph is dynamic else dtype
+        x = rng.normal(size=shape).astype(kind) if graph is dynamic else spread(rng, shape, kind)
+        (got,) = (each.copy() for each in request.infer({"x": x}).values())
+        assert_close(got, reference(made, {"x": x})[0])
+        found.append((x, got))
+        seen += sum(is_in_tiles(step.code) for step in by_code(executable))
+        for _ in range(settling.RUNS):
+            request.infer({"x": x})
+        wait_for_settling()
+        (after,) = request.infer({"x": x}).values()
+        np.testing.assert_array_equal(after, got)
+    assert seen or (width < 64 and width % 4 and graph not in (windows, sounds))
+    monkeypatch.setattr(tiles, "has_tiles", lambda: False)
+    other = load(core, made, CPU_THREADS_NUM=threads).create_infer_request()
+    for x, got in found:
+        (wanted,) = other.infer({"x": x}).values()
+        np.testing.assert_array_equal(got, wanted)
 
 
 def assert_close(got, wanted):

@@ -161,9 +161,9 @@ def _by_machine(builder: PlanBuilder, node: Node) -> bool:
             may_refuse=False,
         )
 
-    builder.emit(
-        ArrayStep(node.name, node.type, start, [seen], [target], MACHINE_CODE, writes=True)
-    )
+    step = ArrayStep(node.name, node.type, start, [seen], [target], MACHINE_CODE, writes=True)
+    step.function = function if threads == 1 else None
+    builder.emit(step)
     builder.set(node.output, result)
     return True
 

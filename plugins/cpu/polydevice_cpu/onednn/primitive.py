@@ -74,7 +74,8 @@ class Primitive:
     """A primitive and what its descriptor answers; `number` tells it from all others.
 
     Its `chain` is what it does to each number of its source, if it is a pointwise one, or to each
-    sum of products; `epsilon` is what a normalisation of layers adds to variances.
+    sum of products; `epsilon` is what a normalisation of layers adds to variances; `made_of` is
+    what `create` was asked for.
 
     Made by the functions of `polydevice_cpu.onednn.primitives`. Executing it is safe from several
     threads at once, each with its own memory and scratchpad. While it is in use, who asks for the
@@ -95,6 +96,7 @@ class Primitive:
         "implementation",
         "is_proved",
         "kind",
+        "made_of",
         "number",
         "threads",
     )
@@ -114,6 +116,7 @@ class Primitive:
         self.threads = openmp.thread_count()  # how many it is made for and has to run with
         self.chain: tuple[PostOp, ...] | None = None
         self.epsilon: float | None = None
+        self.made_of: tuple[str, Sequence[Argument]] | None = None
         self.is_proved = False  # `polydevice_cpu.proof` says so
         self._making = Lock()
 
@@ -140,7 +143,7 @@ class Primitive:
         if description is None or not passes_over(kind, description, arguments):
             return None
         made = cls(description, kind)
-        made.chain = _chain(kind, arguments)
+        made.chain, made.made_of = _chain(kind, arguments), (kind, arguments)
         if key is None:
             return made
         with _LOCK:
@@ -322,7 +325,7 @@ class SymbolicPrimitive(Primitive):
         self._asked = self.opaque
         self.number, self.threads = witness.number, witness.threads
         self.implementation, self.is_proved = witness.implementation, False
-        self.chain = _chain(name, arguments)
+        self.chain, self.made_of = _chain(name, arguments), (name, arguments)
         self._scratchpad_bytes = None
 
     def compile(self) -> Primitive:

@@ -31,6 +31,7 @@ from polydevice_cpu.plan.building.decisions import Decisions, Unlike
 from polydevice_cpu.plan.building.sizes import Sized, Sizes
 from polydevice_cpu.plan.building.weights import WeightStore
 from polydevice_cpu.plan.garbage import collected_later
+from polydevice_cpu.plan.in_tiles import in_tiles
 from polydevice_cpu.plan.plan import Plan, PlanParts
 from polydevice_cpu.plan.settling import Pauses, Settling
 from polydevice_cpu.plan.step import PrimitiveStep, TailStep
@@ -202,7 +203,8 @@ class CompiledNetwork:
         self.memory.check(needed, f"the plan for inputs of shapes {shapes}")
 
     def _make_of_numbers(self, shapes: Shapes) -> Plan:
-        plan = Plan(self._parts(shapes))
+        parts = self._parts(shapes)
+        plan = Plan(replace(parts, steps=list(map(in_tiles, parts.steps))))
         with ahead() as codes:
             for step in plan.steps:
                 if isinstance(step, PrimitiveStep):

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from polydevice.dtype import Array
 from polydevice_cpu.algorithms.by_machine.code import Code, Told
+from polydevice_cpu.algorithms.by_machine.functions import Activation
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.engine import ALIGNMENT_BYTES
 from polydevice_cpu.onednn.primitive import Primitive
@@ -19,6 +20,9 @@ MACHINE_CODE = "polydevice:avx512"
 
 BY_ROWS = "polydevice:avx512_rows"
 """The same where it takes the place of a primitive."""
+
+IN_TILES = "polydevice:amx"
+"""The same where bytes are multiplied in AMX tiles."""
 
 MACHINE_CODE_OF_ANY = "polydevice:x86-64"
 """The same of code that needs no AVX-512."""
@@ -207,6 +211,7 @@ class ArrayStep:
     writes: bool = False
     layers: tuple[str, ...] = ()
     draws: bool = False
+    function: Activation | None = None
 
     @property
     def values(self) -> list[Value]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any
 
@@ -289,6 +289,13 @@ class UnpackedValue(Value):
     """A constant that is to be packed into a layout, once its formulas are numbers."""
 
     __slots__ = ()
+
+
+class LaterValue(Value):
+    """A constant that is packed into a layout where nothing reads it as it is; see `make`."""
+
+    __slots__ = ("make",)
+    make: Callable[[], Value]
 
 
 def _overlaps(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:

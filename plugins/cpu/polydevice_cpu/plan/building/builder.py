@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ from polydevice_cpu.plan.building.sizes import Needed, Sized, is_given_texts, is
 from polydevice_cpu.plan.building.weights import WeightStore, constant_value, pack
 from polydevice_cpu.plan.building.worth import threads_worth
 from polydevice_cpu.plan.channels_last import as_channels_last
+from polydevice_cpu.plan.in_tiles import later, may_wait
 from polydevice_cpu.plan.plan import PlanParts
 from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step, TailStep
 from polydevice_cpu.plan.value import Kind, Storage, UnpackedValue, Value
@@ -218,13 +220,13 @@ class PlanBuilder:
         if descriptor is None:
             return self.constant(array)
         if isinstance(descriptor, SymbolicDescriptor):  # it is packed where there are numbers
-            if address_of(array) in self._stable:
+            if address_of(array) in self._stable and not may_wait(array):
                 self.weights.packed(array, descriptor.known)
             storage = Storage(Kind.CONSTANT, descriptor.size_bytes, array=array)
             kind, steps = descriptor.dtype, descriptor.strides
             return UnpackedValue(storage, descriptor.shape, kind, steps, descriptor=descriptor)
         if address_of(array) in self._stable:
-            return self.weights.packed(array, descriptor)
+            return later(array, descriptor, partial(self.weights.packed, array, descriptor))
         return constant_value(pack(array, descriptor), descriptor)
 
     def packed_from(

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from polydevice_cpu.algorithms.by_machine.amx.layer import is_in_tiles
 from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.ahead import Ahead
@@ -351,7 +352,7 @@ class Filled:
             code = self._code_of_windows(step.primitive, place, numbers)
         if code is None:
             return None
-        self.is_for_now |= place not in found.staying
+        self.is_for_now |= place not in found.staying and not is_in_tiles(code)
         read = [self.value(numbers[index]) for index in inputs]
         written = [self.value(numbers[Arg.DST])]
         return CodeStep(step.name, step.type, code, read, written, step.layers)

@@ -27,7 +27,7 @@ from polydevice_cpu.plan.instead_of_primitives import (
     normalising,
     own_chain,
 )
-from polydevice_cpu.plan.step import BY_ROWS, CodeStep, PrimitiveStep, Step
+from polydevice_cpu.plan.step import BY_ROWS, ArrayStep, CodeStep, PrimitiveStep, Step
 from polydevice_cpu.plan.value import Kind, Storage, Value
 
 _POINTWISE = ("binary", "eltwise")
@@ -94,7 +94,7 @@ class _Group:
     """
 
     first: PrimitiveStep
-    steps: list[PrimitiveStep] = field(default_factory=list)
+    steps: list[PrimitiveStep | ArrayStep] = field(default_factory=list)
     functions: list[chains.Step] = field(default_factory=list)
     operands: list[Value] = field(default_factory=list)
     lies: list[Form | None] = field(default_factory=list)
@@ -107,18 +107,35 @@ class _Group:
     @property
     def result(self) -> Value:
         """What the last one computes."""
-        return self.steps[-1].arguments[Arg.DST]
+        last = self.steps[-1]
+        return last.outputs[0] if isinstance(last, ArrayStep) else last.arguments[Arg.DST]
 
     def takes(self, step: Step, touched: Counter[Storage]) -> bool:
         """Let a step join that computes functions of the result, which nobody else reads."""
-        if not _may_join(step, _POINTWISE) or not isinstance(step, PrimitiveStep):
-            return False
         storage = self.result.storage.root
         if storage.kind is not Kind.ARENA or touched[storage] != 2:
+            return False
+        if isinstance(step, ArrayStep):
+            if not self._adds_function(step):
+                return False
+            self.steps.append(step)
+            return True
+        if not _may_join(step, _POINTWISE) or not isinstance(step, PrimitiveStep):
             return False
         if not self.adds(step, self.result):
             return False
         self.steps.append(step)
+        return True
+
+    def _adds_function(self, step: ArrayStep) -> bool:
+        """Add what machine code of its own does to each number of the result, in any order."""
+        if step.function is None or self.first.primitive.kind in _HEADS:
+            return False
+        (read,), result = step.inputs, self.result
+        is_same = read.storage.root is result.storage.root and read.elements == result.elements
+        if not is_same or read.offset_bytes != result.offset_bytes or not result.has_no_gaps:
+            return False
+        self.functions.append(step.function)
         return True
 
     def adds(self, step: PrimitiveStep, source: Value) -> bool:

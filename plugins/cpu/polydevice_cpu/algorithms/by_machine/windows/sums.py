@@ -197,6 +197,8 @@ class Functions:
     Attributes:
         integers: how bytes are read and what becomes of their sums; None where there are floats.
         bundle: of groups of channels; None where there are no groups.
+        chain: what follows.
+        has_bias: whether there is a bias.
     """
 
     def __init__(
@@ -209,7 +211,7 @@ class Functions:
         bundle: Bundle | None = None,
     ) -> None:
         """Emit nothing yet."""
-        self._chain, self._terms, self._has_bias = tuple(chain), terms, has_bias
+        self.chain, self._terms, self.has_bias = tuple(chain), terms, has_bias
         self.integers, self.bundle = integers, bundle
         self._found: dict[Tile, Any] = {}
 
@@ -218,7 +220,7 @@ class Functions:
 
         Nowhere but at its start, if there is one number for each position.
         """
-        if Function.MOVE in self._chain:
+        if Function.MOVE in self.chain:
             return 0
         if self.integers is None:
             return place
@@ -228,8 +230,8 @@ class Functions:
         """Return a function that computes a tile at once; None where there cannot be any."""
         found = self._found.get(tile)
         if found is None:
-            what = self._terms, self._has_bias, self.integers, self.bundle
-            code = _code(tile, self._chain, *what)
+            what = self._terms, self.has_bias, self.integers, self.bundle
+            code = _code(tile, self.chain, *what)
             found = self._found[tile] = function_of(code)
         return found
 

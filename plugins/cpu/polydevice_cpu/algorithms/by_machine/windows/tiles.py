@@ -101,7 +101,7 @@ def append_item(
     code.raw("41b8ffff0000")  # R8 = 0xffff
     code.raw("c4c17892c8")  # kmovw k1, r8d
     _append_sums(code, tile, terms, integers)
-    _append_rest(code, tile, chain, terms=terms, has_bias=has_bias, integers=integers)
+    append_rest(code, tile, chain, terms=terms, has_bias=has_bias, integers=integers)
     source, result = (4, 4) if integers is None else _sizes(integers)
     moved = [(RCX, result), (RDX, 4), (RBX, 4)]
     if terms is not Terms.ALL_CHANNELS:
@@ -229,7 +229,7 @@ def _append_products(
             product(block * tile.width + position, factor, spread, is_memory=False)
 
 
-def _append_rest(
+def append_rest(
     code: WindowCode,
     tile: Tile,
     chain: Sequence[Function],
@@ -250,7 +250,7 @@ def _append_rest(
             for sum_ in sums:
                 code.vector(ADD, sum_, sum_, RBX, behind=block, mask=mask)
         for number, function in enumerate(chain):
-            places = [2 * (len(code.places) + 1 + each) for each in (number, len(chain), -1)]
+            places = [2 * (code.pairs + each) for each in (number, len(chain), -1)]
             append_function(code, sums, function, places, (block, mask))
     code.load(RDI, RSP, AT["apart"])
     code.scaled(R13, RDI, RDI, 2)

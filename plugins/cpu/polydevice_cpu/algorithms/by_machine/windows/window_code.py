@@ -113,6 +113,7 @@ class WindowCode(Instructions):
 
     Attributes:
         places: of the sizes, by name.
+        pairs: where, in numbers of 8 bytes, two numbers of each function begin, behind a first two.
         loads: the instruction that makes results of 8 bits numbers of 32; None where they are such.
         loads_other: the same of what lies elsewhere and is added.
         shift: by how many bits places of that are further apart than those of the result.
@@ -129,6 +130,7 @@ class WindowCode(Instructions):
     ) -> None:
         super().__init__()
         self.places = {name: number for number, name in enumerate(sizes)}
+        self.pairs = len(self.places) + 1
         self.loads, self.loads_other, self.shift = loads, loads_other, shift
         self.bundle = bundle
 

@@ -9,7 +9,7 @@ from polydevice.symbolic_size import Number, is_symbolic
 from polydevice_cpu.algorithms.by_machine.windows.following import LONGEST, Function, Link
 from polydevice_cpu.onednn.attributes import Attributes, Binary, PostOp, Prelu, Sum
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType
-from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor, is_strided
+from polydevice_cpu.onednn.descriptor import Descriptor, is_strided
 from polydevice_cpu.onednn.primitive import Argument, SymbolicPrimitive
 from polydevice_cpu.plan.filling.recipe import ValueForm
 from polydevice_cpu.plan.post_ops import link_of
@@ -51,9 +51,7 @@ def _link(post_op: PostOp, result: Argument) -> Link | None:
 
 def lies_as(layout: Descriptor, result: Argument, *, of_any_type: bool = False) -> bool:
     """Return whether a layout is that of the result for all sizes, and of its or of any type."""
-    if not isinstance(layout, SymbolicDescriptor) or not isinstance(result, SymbolicDescriptor):
-        return False
-    if not (is_strided(layout) and is_strided(result)):
+    if not isinstance(result, Descriptor) or not (is_strided(layout) and is_strided(result)):
         return False
     if layout.data_type != result.data_type and not of_any_type:
         return False

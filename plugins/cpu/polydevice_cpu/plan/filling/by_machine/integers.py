@@ -114,7 +114,7 @@ class Prepared(NamedTuple):
         most_us = most_us * LONGER if most_us > LESS_US else most_us
         return bool(is_within(steps * self.more_ns, (most_us + LESS_US) * 1e3))
 
-    def constants(self, weights: Array, part: slice = slice(None)) -> Constants:
+    def constants(self, weights: Array | None, part: slice = slice(None)) -> Constants:
         """Return what is read besides a source, for some channels of the result."""
         bias, slopes, scales = (
             None if each is None else each[part] for each in (self.bias, self.slopes, self.scales)
@@ -146,8 +146,13 @@ def read_of(given: SymbolicPrimitive) -> tuple[int, ...]:
     return int(Arg.SRC), added, zero, _FACTOR if integers.has_factor else int(Arg.SRC)
 
 
-def has_code_of_bytes(given: SymbolicPrimitive) -> bool:
-    """Whether there is machine code for a primitive of bytes, as far as sizes do not decide."""
+def has_code_of_bytes(given: SymbolicPrimitive, *, in_tiles: bool) -> bool:
+    """Whether there is machine code for a primitive of bytes, as far as sizes do not decide.
+
+    Args:
+        given: it.
+        in_tiles: whether AMX tiles may compute it.
+    """
     source, weights, bias, result, attributes = _sides(given)
     if any(map(is_symbolic, weights.shape)) or weights.data_type is not DataType.S8:
         return False
@@ -159,7 +164,7 @@ def has_code_of_bytes(given: SymbolicPrimitive) -> bool:
         and has_avx512("avx512_vnni")
         and (given.threads == 1 or may_share())
         and all(map(_is_plain, attributes.quantisation))
-        and _rest(given) is not None
+        and (in_tiles or _rest(given) is not None)
         and _links(given, None) is not None
     )
 
@@ -401,7 +406,7 @@ def packed_weights(
         and of own ones 16 bits, and zeros. None where they are not plain.
     """
     array = form.given.storage.array
-    if array is None or array.dtype != np.int8 or not form.is_packed:
+    if array is None or array.dtype != np.int8 or not form.is_packed or _rest(given) is None:
         return None
     weights = array.reshape(_sides(given).weights.shape)
     if is_depthwise(given):

@@ -14,6 +14,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.symbolic_size import is_symbolic, is_within
+from polydevice_cpu.algorithms.by_machine.amx.layer import Matrices, code_at_positions
 from polydevice_cpu.algorithms.by_machine.code import Code, Told, may_share, told_numbers
 from polydevice_cpu.algorithms.by_machine.windows.covers import FLOATS
 from polydevice_cpu.algorithms.by_machine.windows.sums import (
@@ -33,6 +34,7 @@ from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor, is_
 from polydevice_cpu.onednn.primitive import SymbolicPrimitive
 from polydevice_cpu.plan.filling.by_machine import integers
 from polydevice_cpu.plan.filling.by_machine.chains import chain_of, inputs_of, numbers_of
+from polydevice_cpu.plan.filling.by_machine.tiles import matrices_of, may_be_in_tiles
 from polydevice_cpu.plan.filling.by_machine.weights import in_rows
 from polydevice_cpu.plan.filling.recipe import Packing, ValueForm
 
@@ -100,7 +102,9 @@ def at_positions(given: SymbolicPrimitive, sizes: int) -> AtPositions | None:
         sizes: see `AtPositions`.
     """
     if integers.is_of_bytes(given):
-        has_code = not integers.is_depthwise(given) and integers.has_code_of_bytes(given)
+        in_tiles = may_be_in_tiles(given)
+        has_code = integers.has_code_of_bytes(given, in_tiles=in_tiles)
+        has_code = has_code and not integers.is_depthwise(given)
         return AtPositions(integers.read_of(given), sizes) if has_code else None
     if given.implementation not in MOST_CHANNELS:
         return None
@@ -124,6 +128,7 @@ class PositionsByMachine:
     def __init__(self) -> None:
         """Begin with none."""
         self._ready: dict[int, _Ready | None] = {}
+        self._in_tiles: dict[int, Matrices | None] = {}
 
     def code(
         self,
@@ -145,6 +150,13 @@ class PositionsByMachine:
             most_us: how much longer than oneDNN's code it may take.
         """
         step = numbers[Arg.DST]
+        if step not in self._in_tiles:
+            self._in_tiles[step] = _in_tiles(given, numbers, forms)
+        matrices = self._in_tiles[step]
+        if matrices is not None:
+            code = code_at_positions(matrices, positions, given.threads)
+            if code is not None:
+                return code
         if step not in self._ready:
             self._ready[step] = _ready(given, numbers, forms, packing)
         ready = self._ready[step]
@@ -219,6 +231,20 @@ def _ready(
         return Constants(own, None if bias is None else bias[part], None, shares)
 
     return _told_once(functions, packed, known, (source, results), given.threads)
+
+
+def _in_tiles(
+    given: SymbolicPrimitive,
+    numbers: Mapping[int, int],
+    forms: Sequence[ValueForm],
+) -> Matrices | None:
+    """What is the same for all sizes where AMX tiles compute it; None elsewhere."""
+    if not integers.is_of_bytes(given):
+        return None
+    found = integers.prepared(given, numbers, forms)
+    if found is None:
+        return None
+    return matrices_of(given, found, forms[numbers[Arg.WEIGHTS]])
 
 
 def _of_bytes(

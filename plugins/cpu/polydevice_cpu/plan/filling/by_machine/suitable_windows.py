@@ -21,6 +21,7 @@ from polydevice_cpu.plan.filling.by_machine.integers import (
     is_depthwise,
     is_of_bytes,
 )
+from polydevice_cpu.plan.filling.by_machine.tiles import may_be_in_tiles
 from polydevice_cpu.plan.filling.by_machine.weights import bundle_of
 
 CONVOLUTION, TRANSPOSED = "convolution_forward", "deconvolution_forward"
@@ -107,6 +108,8 @@ def _are_of_bytes(given: SymbolicPrimitive) -> bool:
     """Whether windows of bytes lie as code reads them."""
     if given.name not in (CONVOLUTION, TRANSPOSED) or len(given.src.shape) > 4:
         return False
+    if may_be_in_tiles(given):
+        return has_code_of_bytes(given, in_tiles=True)
     weights = given.arguments[WEIGHTS]
     assert isinstance(weights, Descriptor)
     if not is_known(*weights.shape) or math.prod(weights.shape) > MOST_WEIGHTS_BYTES:
@@ -114,9 +117,9 @@ def _are_of_bytes(given: SymbolicPrimitive) -> bool:
     steps, gaps, pads, _ = cast("Geometry", given.arguments[GEOMETRY])
     if given.name == TRANSPOSED:
         is_plain = gaps == (0,) and is_known(*steps, *pads) and not is_depthwise(given)
-        return is_plain and has_code_of_bytes(given)
+        return is_plain and has_code_of_bytes(given, in_tiles=False)
     is_in_line = len(gaps) == 1 or (is_known(gaps[-1]) and gaps[-1] == 0)
-    return (is_in_line or is_depthwise(given)) and has_code_of_bytes(given)
+    return (is_in_line or is_depthwise(given)) and has_code_of_bytes(given, in_tiles=False)
 
 
 def _is_in_steps(given: SymbolicPrimitive) -> bool:

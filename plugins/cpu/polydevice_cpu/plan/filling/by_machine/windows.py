@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from polydevice.symbolic_size import Number, is_symbolic, is_within
+from polydevice_cpu.algorithms.by_machine.amx.layer import Matrices
 from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.algorithms.by_machine.windows.covers import FLOATS, Numbers, Windows, cover_of
 from polydevice_cpu.algorithms.by_machine.windows.following import Function
@@ -71,6 +72,7 @@ from polydevice_cpu.plan.filling.by_machine.suitable_windows import (
     most_channels,
     stays_by_machine,
 )
+from polydevice_cpu.plan.filling.by_machine.tiles import code_in_tiles, matrices_of
 from polydevice_cpu.plan.filling.by_machine.weights import bundle_of, dense, of_windows
 from polydevice_cpu.plan.filling.recipe import Packing, ValueForm
 from polydevice_cpu.plan.value import Value
@@ -91,6 +93,7 @@ class _Form(NamedTuple):
         stays: whether it is computed so in plans that run often, too.
         phases: of a transposed convolution.
         of_bytes: what else is the same, of bytes.
+        in_tiles: what is the same where AMX tiles compute it.
         row: how many channels of the result a row of weights has, where it is some of them.
         groups: of channels, if each has not one.
     """
@@ -102,6 +105,7 @@ class _Form(NamedTuple):
     stays: bool = False
     phases: Sequence[Phase] = ()
     of_bytes: Prepared | None = None
+    in_tiles: Matrices | None = None
     row: int = 0
     groups: int = 1
 
@@ -267,6 +271,13 @@ class WindowsByMachine:
         if given.name == TRANSPOSED:
             return _transposed_bytes(sides, form, found, given.threads, most_us)
         windows, _ = _windows_of(given, sizes, form)
+        if form.in_tiles is not None and self._is_plain(place, sides, sizes):
+            source, result = (side.shape for side in sides)
+            code = code_in_tiles(form.in_tiles, source, result, windows, given.threads)
+            if code is not None:
+                return code
+        if form.constants.weights is None:
+            return None
         told = self._told(place, sides, windows, sizes, found.numbers)
         if told is None or not found.is_worth_it(told.steps, most_us):
             return None
@@ -287,6 +298,13 @@ class WindowsByMachine:
         if not form.stays and not is_in_order(windows, behind, channels, wide, most):
             return None
         return self._told(place, sides, windows, sizes)
+
+    def _is_plain(
+        self, place: int, sides: tuple[Value, Value], sizes: Callable[[object], Any]
+    ) -> bool:
+        """Whether channels of source and result lie next to each other, and all without gaps."""
+        known = self._sizes[place]
+        return (known is not None and not sizes(known)[0]) or all(map(_is_channels_last, sides))
 
     def _told(
         self,
@@ -421,20 +439,24 @@ def _form_of_bytes(
 ) -> _Form | None:
     """The same of bytes."""
     form, found = forms[numbers[Arg.WEIGHTS]], prepared(given, numbers, forms)
-    weights = packed_weights(given, form, packing)
-    if found is None or weights is None:
+    if found is None:
+        return None
+    in_tiles = matrices_of(given, found, form)
+    weights = None if in_tiles is not None else packed_weights(given, form, packing)
+    if weights is None and in_tiles is None:
         return None
     axes, layout = len(given.src.shape) - 2, given.arguments[WEIGHTS]
     assert isinstance(layout, Descriptor)
     window, is_own, known = layout.shape[-axes:], is_depthwise(given), found.constants(weights)
     if given.name == TRANSPOSED:
+        assert weights is not None
         (step,), _, (pad,), _ = cast("Geometry", given.arguments[GEOMETRY])
         elements = weights.reshape(*window, -1, weights.shape[-1])
         made = phases(elements, step, pad, known, np.ascontiguousarray)
         if made is None:
             return None
         return _Form(window, False, found.functions, known, True, made, found)
-    return _Form(window, is_own, found.functions, known, True, of_bytes=found)
+    return _Form(window, is_own, found.functions, known, True, (), found, in_tiles)
 
 
 def _as_picture(shape: tuple[int, ...]) -> tuple[int, ...]:

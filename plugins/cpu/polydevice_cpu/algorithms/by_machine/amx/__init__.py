@@ -1,0 +1,1 @@
+"""Products of bytes in AMX tiles, for all sizes."""
