@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from polydevice_gpu.cl.programs.program import ProgramBuilder
+from polydevice_gpu.compiler.new_shapes.specialiser import Specialiser
 from polydevice_gpu.runtime.plan import HostStep
 from tests.cpu import models
 from tests.cpu.loading import image
@@ -151,6 +154,26 @@ def padded(sizes):
     return model, [{"x": image(k, *size, 6)} for k, size in enumerate(sizes)]
 
 
+def some_axes_padded(sizes):
+    """Zeros behind rows, which have 20 elements then."""
+    weights = {
+        "one": np.array([1], INT), "last": np.array([-1], INT), "none": np.array([0], INT),
+        "most": np.array([20], INT), "zero": np.float32(0), "w": image(1, 6, 6),
+    }  # fmt: skip
+    nodes = [
+        ("MatMul", ["x", "w"], ["scores"], {}),
+        ("Shape", ["scores"], ["sizes"], {}),
+        ("Gather", ["sizes", "one"], ["length"], {"axis": 0}),
+        ("Sub", ["most", "length"], ["short"], {}),
+        ("Concat", ["none", "short"], ["pads"], {"axis": 0}),
+        ("Transpose", ["scores"], ["turned"], {"perm": [0, 2, 1]}),
+        ("Pad", ["turned", "pads", "zero", "last"], ["whole"], {}),
+        ("Softmax", ["whole"], ["y"], {"axis": -1}),
+    ]
+    model = models.build(nodes, {"x": ["n", "length", 6]}, ["y"], weights, 18)
+    return model, [{"x": image(k, *size, 6)} for k, size in enumerate(sizes)]
+
+
 def read_both_ways(sizes):
     """A recurrent layer of as many steps as the inputs say, from one on, and lengths of that."""
     weights = {
@@ -195,6 +218,7 @@ CASES = {
     "turned": (turned, [(2, 9), (1, 4), (3, 17), (2, 6), (1, 33)]),
     "means": (means, [(2, 9), (3, 17), (1, 6), (4, 1), (2, 33)]),
     "padded": (padded, [(1, 8), (2, 9), (3, 4), (1, 17), (4, 1)]),
+    "some axes padded": (some_axes_padded, [(1, 8), (2, 9), (3, 4), (1, 17), (4, 1)]),
     "padded, squares first": (padded, [(6, 6), (2, 12), (3, 7), (1, 8)]),
     "read both ways": (read_both_ways, [(7, 1), (3, 2), (1, 3), (12, 2), (2, 1)]),
     "beside views, one first": (beside_views, [(1, 9), (3, 4), (2, 6), (1, 17), (4, 5)]),
@@ -239,6 +263,55 @@ def test_nothing_that_came_before_is_filled_in_as_something_is(core, opencl):
         for ours, theirs in zip(got.values(), models.answer(model, given), strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
     assert executable._prepared.templates.filled == len(inputs) - 2, executable.explain()
+
+
+def test_a_text_that_grows_is_filled_in_from_the_third_inference_on(core, opencl, monkeypatch):
+    """Nobody waits: what the second one needs is there for all that follow at once."""
+    if opencl.capabilities.local_memory_is_dedicated:
+        pytest.skip("work-items in lockstep choose among more tiles, which are classes of sizes")
+    built = []
+    build_all = ProgramBuilder.build_all
+
+    def noted(self, sources):
+        built.extend(source.name for source in sources)
+        return build_all(self, sources)
+
+    monkeypatch.setattr(ProgramBuilder, "build_all", noted)
+    model, inputs = cached([(1, 9, 0), *((1, 1, before) for before in range(9, 21))])
+    executable = core.load_network(core.read_network(model), "GPU")
+    request = executable.create_infer_request()
+    for number, given in enumerate(inputs):
+        built.clear()
+        got = request.infer(given)
+        assert number < 2 or built == []
+        for ours, theirs in zip(got.values(), models.answer(model, given), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
+    assert executable._prepared.templates.filled == len(inputs) - 2, executable.explain()
+
+
+def test_one_template_is_made_of_plans_that_wait_for_it(core, opencl, monkeypatch):
+    """Several plans are made with numbers before the thread behind gets to the first."""
+    if opencl.capabilities.local_memory_is_dedicated:
+        pytest.skip("work-items in lockstep choose among more tiles, which are classes of sizes")
+    model, inputs = cached([(2, 9, 4), (1, 1, 9), (1, 1, 10), (1, 1, 11)])
+    executable = core.load_network(core.read_network(model), "GPU")
+    templates = executable._prepared.templates
+    monkeypatch.setattr(templates, "_at_once", 0)
+    begin, note = threading.Event(), Specialiser._specialise
+
+    def late(self, *given):
+        assert begin.wait(60)
+        note(self, *given)
+
+    monkeypatch.setattr(Specialiser, "_specialise", late)
+    request = executable.create_infer_request()
+    for given in inputs:
+        request.infer(given)
+    begin.set()
+    executable._specialiser.wait(time.monotonic() + 60)
+    assert templates._tried == 1
+    (got, _) = request.infer(inputs[0]).values()
+    np.testing.assert_allclose(got, models.answer(model, inputs[0])[0], rtol=1e-4, atol=1e-4)
 
 
 def searched(state: int):
@@ -318,6 +391,7 @@ def test_other_sizes_are_filled_in(case, core, opencl):
             step = 0.2 if case == "bytes of lines" else 0  # halves may be rounded otherwise
             np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4 * scale + 1.01 * step)
     assert executable._prepared.templates.filled == len(inputs) - 1, executable.explain()
+    assert "is not known before inference" not in executable.explain()
 
 
 def decayed(*, ends: bool = False, starts: int = 0):
