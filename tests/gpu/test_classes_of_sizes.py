@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import time
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from polydevice_gpu.cl.programs.program import ProgramBuilder
-from polydevice_gpu.compiler.new_shapes.specialiser import Specialiser
 from polydevice_gpu.runtime.plan import HostStep
 from tests.cpu import models
 from tests.cpu.loading import image
@@ -263,55 +260,6 @@ def test_nothing_that_came_before_is_filled_in_as_something_is(core, opencl):
         for ours, theirs in zip(got.values(), models.answer(model, given), strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
     assert executable._prepared.templates.filled == len(inputs) - 2, executable.explain()
-
-
-def test_a_text_that_grows_is_filled_in_from_the_third_inference_on(core, opencl, monkeypatch):
-    """Nobody waits: what the second one needs is there for all that follow at once."""
-    if opencl.capabilities.local_memory_is_dedicated:
-        pytest.skip("work-items in lockstep choose among more tiles, which are classes of sizes")
-    built = []
-    build_all = ProgramBuilder.build_all
-
-    def noted(self, sources):
-        built.extend(source.name for source in sources)
-        return build_all(self, sources)
-
-    monkeypatch.setattr(ProgramBuilder, "build_all", noted)
-    model, inputs = cached([(1, 9, 0), *((1, 1, before) for before in range(9, 21))])
-    executable = core.load_network(core.read_network(model), "GPU")
-    request = executable.create_infer_request()
-    for number, given in enumerate(inputs):
-        built.clear()
-        got = request.infer(given)
-        assert number < 2 or built == []
-        for ours, theirs in zip(got.values(), models.answer(model, given), strict=True):
-            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
-    assert executable._prepared.templates.filled == len(inputs) - 2, executable.explain()
-
-
-def test_one_template_is_made_of_plans_that_wait_for_it(core, opencl, monkeypatch):
-    """Several plans are made with numbers before the thread behind gets to the first."""
-    if opencl.capabilities.local_memory_is_dedicated:
-        pytest.skip("work-items in lockstep choose among more tiles, which are classes of sizes")
-    model, inputs = cached([(2, 9, 4), (1, 1, 9), (1, 1, 10), (1, 1, 11)])
-    executable = core.load_network(core.read_network(model), "GPU")
-    templates = executable._prepared.templates
-    monkeypatch.setattr(templates, "_at_once", 0)
-    begin, note = threading.Event(), Specialiser._specialise
-
-    def late(self, *given):
-        assert begin.wait(60)
-        note(self, *given)
-
-    monkeypatch.setattr(Specialiser, "_specialise", late)
-    request = executable.create_infer_request()
-    for given in inputs:
-        request.infer(given)
-    begin.set()
-    executable._specialiser.wait(time.monotonic() + 60)
-    assert templates._tried == 1
-    (got, _) = request.infer(inputs[0]).values()
-    np.testing.assert_allclose(got, models.answer(model, inputs[0])[0], rtol=1e-4, atol=1e-4)
 
 
 def searched(state: int):
