@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from polydevice.errors import InferCancelledError, InferTimeoutError, InternalError, NetworkError
@@ -22,7 +24,7 @@ class Even:
         self._formulas = trace.formulas([size * 10])
 
     def fit(self, sizes):
-        found = self._formulas(sizes) if sizes[0] % self.by == self.rest else None
+        found = self._formulas(sizes) if sum(sizes) % self.by == self.rest else None
         return None if found is None else Fit(lambda: ("filled", *found[0]))
 
 
@@ -210,6 +212,25 @@ def test_sizes_of_0_have_templates_of_their_own_where_they_may():
     assert planned(0, 4) == "made"
 
 
+def test_what_begins_empty_leaves_the_first_template_of_other_sizes_to_who_waits():
+    trace, _ = tracing_by(1000)
+
+    def or_empty(symbolic, notes):
+        return trace([(symbolic[0][0] + symbolic[1][0], 3)], notes)
+
+    templates = Templates([Shape([Dim(), 3]), Shape([Dim()])], at_once=1, may_be_empty=True)
+
+    def planned(rows, before):
+        given = ((rows, 3), (before,))
+        return templates.plan(given, made_with_numbers, or_empty), templates.serves(given)
+
+    assert planned(5, 0) == (("filled", 50), True)
+    assert planned(1, 5) == (("filled", 60), True)
+    assert planned(1, 6) == (("made", 1), False)
+    assert planned(6, 0) == (("made", 6), False)
+    assert not templates.serves(((5, 3), None))
+
+
 def test_sizes_of_0_are_planned_by_numbers():
     trace, traced = tracing_by(1)
     templates = Templates(OPEN)
@@ -267,6 +288,21 @@ def test_who_is_to_give_up_hears_of_it(error):
         Templates(OPEN).plan(((1, 3),), made_with_numbers, trace)
     with pytest.raises(error):
         Templates(OPEN).learn(((1, 3),), trace)
+
+
+def test_what_fails_as_the_process_ends_is_no_defect(monkeypatch, caplog):
+    """Pools of threads refuse work then, for one."""
+    ended = threading.Thread(target=int)
+    ended.start()
+    ended.join()
+    monkeypatch.setattr(threading, "main_thread", lambda: ended)
+
+    def refused(*_):
+        raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+
+    with pytest.raises(InferCancelledError):
+        Templates(OPEN).learn(((1, 3),), refused)
+    assert not caplog.records
 
 
 def test_networks_that_are_planned_differently_for_every_size_get_few_templates():

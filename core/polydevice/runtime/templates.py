@@ -8,6 +8,7 @@ network has a few of them.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -115,7 +116,8 @@ class Templates(Generic[P]):
             patience: how many plans are made with numbers first: to plan with formulas takes a few
                 times as long.
             at_once: how many templates `plan` makes while its caller waits; more are made by
-                `learn`.
+                `learn`. Those for sizes of 0 count apart: a text that begins without a cache says
+                nothing of what is planned for all that follows.
             is_one_alike: whether what is planned for other sizes is right where they are 1, too:
                 templates that `plan` makes have 2 in the place of 1 first.
             may_be_empty: whether there are templates for sizes of 0 as well, each for where the
@@ -134,6 +136,8 @@ class Templates(Generic[P]):
         """Template → which of its sizes are 0."""
         self._lock = Lock()
         self.filled = self._missed = self._tried = self._failed = self._made = 0
+        self._tried_of_empty = 0
+        """Those tried that are for sizes of 0."""
 
     def plan(self, shapes: Shapes, make: Callable[[Shapes], P], trace: Making[P]) -> P:
         """Return the plan for these shapes: filled in, or made where no template fits.
@@ -155,7 +159,8 @@ class Templates(Generic[P]):
             return plan
         self._missed += 1
         is_hopeful = self._made < IN_VAIN + self.filled and self._pays
-        if self._missed > self._patience and self._tried < self._at_once and is_hopeful:
+        tried = self._tried if 0 in sizes else self._tried - self._tried_of_empty
+        if self._missed > self._patience and tried < self._at_once and is_hopeful:
             plan = self._of_new(shapes, sizes, trace)
             if plan is not None:
                 return plan
@@ -204,7 +209,8 @@ class Templates(Generic[P]):
                 made as `plan` makes them.
 
         Raises:
-            InferCancelledError: the caller was told to give up; or InferTimeoutError, likewise.
+            InferCancelledError: the caller was told to give up, or the process ends; or
+                InferTimeoutError, likewise.
         """
         if not self.may_learn(shapes):
             return None
@@ -214,6 +220,11 @@ class Templates(Generic[P]):
         if template is None or not is_kept or self._keep(template, shapes):
             return template
         return None
+
+    def serves(self, shapes: Shapes) -> bool:
+        """Whether a plan for these shapes can be filled in from a template that is there."""
+        sizes = self._sizes(shapes)
+        return sizes is not None and self._fitting(sizes) is not None
 
     def may_learn(self, shapes: Shapes) -> bool:
         """Whether it is still worth while to make a template of these shapes' class of sizes."""
@@ -253,6 +264,15 @@ class Templates(Generic[P]):
 
     def _filled(self, sizes: Sequence[int]) -> P | None:
         """Return a plan from the template of which fewest choices may be others; None without."""
+        found = self._fitting(sizes)
+        if found is None:
+            return None
+        template, plan = found
+        self._note_use(template)
+        return plan
+
+    def _fitting(self, sizes: Sequence[int]) -> tuple[Template[P], P] | None:
+        """Return the template of which fewest choices may be others, and its plan."""
         empty, sizes = _empty(sizes), [size for size in sizes if size]
         with self._lock:
             known = [each for each in self._found if self._empty[each] == empty]
@@ -262,14 +282,12 @@ class Templates(Generic[P]):
             if fit is not None and fit.doubts:
                 doubtful.append((template, fit))
             elif fit is not None and (plan := fit.plan()) is not None:
-                self._note_use(template)
-                return plan
+                return template, plan
         # Which choices would be others takes 10 ms to find out of 26 (an H200): of one template.
         for template, fit in sorted(doubtful, key=lambda pair: pair[1].doubts):
             plan = fit.plan()
             if plan is not None:
-                self._note_use(template)
-                return plan
+                return template, plan
         return None
 
     def _note_use(self, template: Template[P]) -> None:
@@ -296,6 +314,7 @@ class Templates(Generic[P]):
     ) -> Template[P] | None:
         """Plan with symbolic sizes; None where that is not possible."""
         self._tried += 1
+        self._tried_of_empty += any(0 in (each or ()) for each in shapes)
         try:
             with tracing(pause) as trace:
                 symbolic: Any = tuple(
@@ -316,7 +335,9 @@ class Templates(Generic[P]):
             self._note_failure(shapes, error)
         except PolydeviceError as error:  # the shapes may be at fault
             _log.debug("no plan with symbolic sizes: %s", error)
-        except Exception as error:  # noqa: BLE001 - made with numbers, it works or says what is wrong
+        except Exception as error:
+            if not threading.main_thread().is_alive():  # then no pool of threads takes work
+                raise InferCancelledError("the process ends") from error
             if isinstance(error, TypeError) and "which has no callable" in str(error):
                 # What NumPy says of the cosine, say, of an array that has symbolic sizes among it.
                 _log.debug("no plan with symbolic sizes: %s", error)

@@ -184,6 +184,9 @@ class GpuExecutable(ExecutableNetwork):
         Its class of sizes gets a template, from which that plan and others are filled in.
         """
         self.check_going_on()
+        if plan.may_serve and not plan.wanted and self._prepared.templates.serves(shapes):
+            plan.may_serve = False  # a template was made while this plan was
+            return
         learned, alone = None, plan.has_loops_of_sizes
         made = None if plan.may_serve else self._compile(shapes, alone=alone)
         if made is None or (made.others and not alone):

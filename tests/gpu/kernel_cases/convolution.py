@@ -35,13 +35,13 @@ def _random(data: Data, rank: int, groups: int) -> tuple[Array, Array, dict[str,
 
 
 def convolutions(data: Data) -> Iterator[OpCase]:
-    def conv(x: Array, w: Array, **settings: object) -> OpCase:
+    def conv(x: Array, w: Array, *, computed: bool = False, **settings: object) -> OpCase:
         rank = x.ndim - 2
         defaults = {"strides": (1,) * rank, "dilations": (1,) * rank, "pads_begin": (0,) * rank}
         attributes = {**defaults, "pads_end": (0,) * rank, **settings}
         grouped = w.ndim == x.ndim + 1
         kind = convolution.GroupConvolution if grouped else convolution.Convolution
-        return openvino_case(kind(**attributes), x, w, constants={1})
+        return openvino_case(kind(**attributes), x, w, constants=set() if computed else {1})
 
     yield conv(data(2, 3, 9, 11), data(5, 3, 3, 3), pads_begin=(1, 1), pads_end=(1, 1))
     # Few windows: a simulator takes a second for ten thousand products.
@@ -63,6 +63,13 @@ def convolutions(data: Data) -> Iterator[OpCase]:
     # So many terms that every kernel can split them, with groups and without.
     yield conv(data(1, 456, 3, 5), data(10, 456, 3, 3), pads_begin=(1, 1), pads_end=(0, 0))
     yield conv(data(1, 456, 4, 3), data(1, 6, 456, 3, 3), pads_begin=(0, 1), pads_end=(1, 0))
+    # Weights that are computed: of one group, of several, and of one channel in each.
+    yield conv(data(2, 11, 7, 9), data(21, 11, 3, 3), computed=True, pads_begin=(1, 2),
+               pads_end=(1, 0), strides=(2, 1))  # fmt: skip
+    yield conv(data(1, 9, 5, 3, 4), data(18, 9, 2, 1, 2), computed=True, dilations=(1, 1, 2))
+    yield conv(data(1, 6, 17), data(2, 16, 3, 4), computed=True, pads_begin=(2,), pads_end=(1,))
+    yield conv(data(1, 6, 5, 8), data(3, 5, 2, 2, 2), computed=True)
+    yield conv(data(2, 8, 5, 8), data(8, 1, 1, 3, 3), computed=True, pads_begin=(1, 1))
     for groups in (1, 1, int(data.random.integers(2, 5))):
         rank = int(data.random.integers(1, 4))
         x, w, settings = _random(data, rank, groups)

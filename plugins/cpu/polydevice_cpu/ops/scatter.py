@@ -40,7 +40,7 @@ def scatter_update(
     needed = x.shape[:at] + index.shape + x.shape[at + 1 :]
     if updates.shape != needed:
         raise InferenceError(f"ScatterUpdate: updates {updates.shape} need the shape {needed}")
-    y: Array = x.copy()
+    y = _copied(x, updates)
     y[(slice(None),) * at + (index,)] = updates
     return y
 
@@ -80,13 +80,18 @@ def scatter_elements_update(
     return flat.reshape(x.shape)
 
 
+def _copied(x: Array, updates: Array) -> Array:
+    """Return a copy of x for updates, which are objects where they are numbers of open sizes."""
+    return x.astype(object) if updates.dtype == object else x.copy()
+
+
 def _put_plainly(x: Array, index: Array, updates: Array) -> Array | None:
     """Return a copy of x with rows put where indices say; None where NumPy refuses an index.
 
     NumPy looks at indices itself: 84 of 144 take 2 us, and 9 where that is done before; by machine
     code whose call is kept 5.
     """
-    y: Array = x.copy()
+    y = _copied(x, updates)
     try:
         y[index] = updates
     except (IndexError, TypeError):  # TypeError: u64

@@ -177,8 +177,11 @@ def prepare_templates(prepared: Prepared) -> None:
         if node.name in prepared.size_inputs and shape is not None:
             shape = Shape([Dim()] * shape.elements)
         shapes.append(shape)
-    # Only the first while an inference waits: it takes two to four times as long as a plan.
-    prepared.templates = Templates[Plan](shapes, at_once=1, may_be_empty=True)
+    # Only the first while an inference waits: it takes two to four times as long as a plan. On a
+    # processor the second, too: a text's tokens are planned otherwise than the prompt, and each of
+    # ten took 0.1 s and more until a thread that lets inferences go first had made it behind.
+    at_once = 1 if target_of(prepared.device).is_throughput else 2
+    prepared.templates = Templates[Plan](shapes, at_once=at_once, may_be_empty=True)
 
 
 def _constants(network: Network) -> Iterator[Array]:

@@ -11,7 +11,12 @@ from polydevice.ops.concat import Concat
 from polydevice.ops.gather import Gather, GatherElements, GatherND
 from polydevice.ops.pad import Pad, PadMode
 from polydevice.ops.reshape import Reshape, ShapeOf
-from polydevice.ops.scatter import Reduction, ScatterElementsUpdate, ScatterNDUpdate
+from polydevice.ops.scatter import (
+    Reduction,
+    ScatterElementsUpdate,
+    ScatterNDUpdate,
+    ScatterUpdate,
+)
 from polydevice.ops.slice import Slice
 from polydevice.ops.split import Split, VariadicSplit
 from polydevice.readers.onnx.catalog import translates
@@ -104,7 +109,7 @@ def _pad_ends(n: OnnxNode, x: Port, both: Port, axes: Port | None) -> tuple[Port
     if axes is None:
         return ends[0], ends[1]
     zeros = n.like([0] * n.rank(x), both)
-    spread = [n.emit(ScatterElementsUpdate(), zeros, axes, part, 0) for part in ends]
+    spread = [n.emit(ScatterUpdate(), zeros, axes, part, 0) for part in ends]
     return spread[0], spread[1]
 
 

@@ -264,7 +264,8 @@ class FilledContents(Contents):
             known = old
             if self._filling.varies(old):
                 data = self._array(old.data, old.storage)
-                known = dataclasses.replace(old, elements=self._size(old.elements), data=data)
+                rest = old.storage, data, old.name, old.row_tiles
+                known = Memory(old.place, self._size(old.elements), *rest)
             self._memory[old] = known
         return known
 
