@@ -139,7 +139,7 @@ def test_nothing_beside_is_read_or_written(side, bits, digits) -> None:
 @pytest.mark.parametrize("bits", [4, 8])
 def test_nothing_beside_tiles_is_read_or_written(monkeypatch, side, bits) -> None:
     """The same of steps of 8, 16 and 32 terms, whole blocks at once and parts of one."""
-    assert product.has_tiles()
+    assert product.has_tiles("amx_bf16")
     monkeypatch.setattr(product, "MOST_FEW", 0)
     monkeypatch.setattr(product, "LEAST_BLOCK", 1)
     monkeypatch.setattr(product, "PIECE", 96)

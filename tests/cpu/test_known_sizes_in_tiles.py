@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from polydevice_cpu.algorithms.by_machine.amx.layer import has_tiles
+from polydevice_cpu.algorithms.by_machine.amx.layer import has_tiles_of_bytes
 from polydevice_cpu.plan import in_tiles
 from polydevice_cpu.plan.step import IN_TILES
 from tests.cpu.loading import load
 from tests.cpu.quantised_graphs import Graph, activated, convolution, reference, spread
 
 pytestmark = pytest.mark.skipif(
-    not has_tiles(), reason="no AMX tiles, or oneDNN is told not to use them"
+    not has_tiles_of_bytes(), reason="no AMX tiles, or oneDNN is told not to use them"
 )
 
 
@@ -69,7 +69,7 @@ def test_networks_at_random(core, monkeypatch, graph, seed):
     # Roundings to the other side become more from layer to layer.
     assert np.abs(got - wanted).mean() <= np.abs(wanted).max() / 20
     assert count or graph is rows
-    monkeypatch.setattr(in_tiles, "has_tiles", lambda: False)
+    monkeypatch.setattr(in_tiles, "has_tiles_of_bytes", lambda: False)
     plain, none = computed(core, model, feed, 1 + seed % 2)
     assert none == 0
     np.testing.assert_array_equal(got, plain)

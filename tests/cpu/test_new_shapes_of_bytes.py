@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from polydevice_cpu.algorithms.by_machine.amx.layer import has_tiles, is_in_tiles
+from polydevice_cpu.algorithms.by_machine.amx.layer import has_tiles_of_bytes, is_in_tiles
 from polydevice_cpu.algorithms.by_machine.code import has_avx512
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.library import library
@@ -158,7 +158,7 @@ def by_code(executable):
 def test_integers_of_new_shapes(core, monkeypatch, graph, width, dtype, threads, by):
     """Answers are ONNX Runtime's, and stay the same to the bit when a plan is settled."""
     monkeypatch.setattr(settling, "RUNS", 3)
-    monkeypatch.setattr(tiles, "has_tiles", lambda: False)
+    monkeypatch.setattr(tiles, "has_tiles_of_bytes", lambda: False)
     if by is by_code:  # then oneDNN computes all
         monkeypatch.setattr(integers, "LESS_US", 0.0)
         monkeypatch.setattr(filled, "STAYING_US", 0.0)
@@ -193,7 +193,9 @@ def test_integers_of_new_shapes(core, monkeypatch, graph, width, dtype, threads,
     assert seen or not (has_strips if by is in_strips else has_code)
 
 
-@pytest.mark.skipif(not has_tiles(), reason="no AMX tiles, or oneDNN is told not to use them")
+@pytest.mark.skipif(
+    not has_tiles_of_bytes(), reason="no AMX tiles, or oneDNN is told not to use them"
+)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 @pytest.mark.parametrize("width", [24, 50, 70])
@@ -219,7 +221,7 @@ def test_integers_of_new_shapes_in_tiles(core, monkeypatch, graph, width, dtype,
         (after,) = request.infer({"x": x}).values()
         np.testing.assert_array_equal(after, got)
     assert seen or (width < 64 and width % 4 and graph not in (windows, sounds))
-    monkeypatch.setattr(tiles, "has_tiles", lambda: False)
+    monkeypatch.setattr(tiles, "has_tiles_of_bytes", lambda: False)
     other = load(core, made, CPU_THREADS_NUM=threads).create_infer_request()
     for x, got in found:
         (wanted,) = other.infer({"x": x}).values()

@@ -16,7 +16,7 @@ from polydevice_cpu.onednn.engine import address_of
 from tests.guard_pages import SIDES, guarded
 
 pytestmark = pytest.mark.skipif(
-    not layer.has_tiles(), reason="no AMX tiles, or oneDNN is told not to use them"
+    not layer.has_tiles_of_bytes(), reason="no AMX tiles, or oneDNN is told not to use them"
 )
 
 DTYPES = {Held.FLOATS: np.float32, Held.UNSIGNED: np.uint8, Held.SIGNED: np.int8}

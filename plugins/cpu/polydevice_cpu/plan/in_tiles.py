@@ -10,7 +10,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.symbolic_trace import current_trace
-from polydevice_cpu.algorithms.by_machine.amx.layer import code_at_positions, has_tiles
+from polydevice_cpu.algorithms.by_machine.amx.layer import code_at_positions, has_tiles_of_bytes
 from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.algorithms.by_machine.windows.covers import Windows
 from polydevice_cpu.onednn.constants import Arg
@@ -57,7 +57,7 @@ def later(array: Array, descriptor: Descriptor, make: Callable[[], Value]) -> Va
 
 def may_wait(array: Array) -> bool:
     """Whether tiles may read a constant."""
-    return array.dtype == np.int8 and array.ndim > 1 and has_tiles()
+    return array.dtype == np.int8 and array.ndim > 1 and has_tiles_of_bytes()
 
 
 def in_tiles(step: Step) -> Step:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from polydevice_cpu.algorithms.by_machine.amx.copied import append_copied
-from polydevice_cpu.algorithms.by_machine.amx.tiles import LANE, ROWS, TileCode
+from polydevice_cpu.algorithms.by_machine.amx.tiles import TileCode
 from polydevice_cpu.algorithms.by_machine.instructions import (
     LOAD,
     R8,
@@ -31,8 +31,9 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
     RSI,
     RSP,
 )
+from polydevice_cpu.algorithms.by_machine.tile_instructions import LANE, ROWS
 from polydevice_cpu.algorithms.by_machine.windows.following import OF_POWERS, Function
-from polydevice_cpu.algorithms.by_machine.windows.integers import Integers
+from polydevice_cpu.algorithms.by_machine.windows.integers import Held, Integers
 from polydevice_cpu.algorithms.by_machine.windows.tiles import BLOCK, Terms, Tile, append_rest
 from polydevice_cpu.algorithms.by_machine.windows.window_code import AT
 
@@ -311,6 +312,7 @@ def _append_sums(code: TileCode, form: Form, blocks: int, halves: int) -> None:
 
     RBP has a chunk of the first positions, RSI that of the others, RDX and R8 weights.
     """
+    are_signed = form.integers.source is Held.SIGNED
     for tile in range(2 * halves):
         if tile % 2 < blocks:
             code.clear_tile(tile)
@@ -331,17 +333,17 @@ def _append_sums(code: TileCode, form: Form, blocks: int, halves: int) -> None:
     next_chunk = len(code.text)
     code.load_tile(4, RBP, RAX)
     code.load_tile(6, RDX, R10)
-    code.multiply_tiles(0, 4, 6, form.integers.source)
+    code.multiply_bytes(0, 4, 6, are_signed=are_signed)
     if halves > 1:
         code.scaled(RSI, RBP, R14, 1)
         code.load_tile(5, RSI, RAX)
-        code.multiply_tiles(2, 5, 6, form.integers.source)
+        code.multiply_bytes(2, 5, 6, are_signed=are_signed)
     if blocks > 1:
         code.scaled(R8, RDX, R11, 1)
         code.load_tile(7, R8, R10)
-        code.multiply_tiles(1, 4, 7, form.integers.source)
+        code.multiply_bytes(1, 4, 7, are_signed=are_signed)
         if halves > 1:
-            code.multiply_tiles(3, 5, 7, form.integers.source)
+            code.multiply_bytes(3, 5, 7, are_signed=are_signed)
     code.scaled(RDX, RDX, R11, blocks)
     code.add(RBP, R12)
     code.step(R13, -1)

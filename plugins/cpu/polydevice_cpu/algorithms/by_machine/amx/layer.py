@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 from weakref import ref
 
@@ -23,21 +22,17 @@ from polydevice_cpu.algorithms.by_machine.amx.kernel import (
     kernel,
 )
 from polydevice_cpu.algorithms.by_machine.amx.rooms import ROOM_BYTES, SLACK_BYTES, Rooms, rooms
-from polydevice_cpu.algorithms.by_machine.amx.tiles import LANE, ROWS
-from polydevice_cpu.algorithms.by_machine.code import PARTS, Code, Told, has_avx512
+from polydevice_cpu.algorithms.by_machine.code import PARTS, Code, Told
+from polydevice_cpu.algorithms.by_machine.tile_instructions import LANE, ROWS, has_tiles
 from polydevice_cpu.algorithms.by_machine.windows.covers import Windows
 from polydevice_cpu.algorithms.by_machine.windows.integers import TOGETHER as FOUR
 from polydevice_cpu.algorithms.by_machine.windows.sums import Constants
 from polydevice_cpu.algorithms.by_machine.windows.tiles import BLOCK
-from polydevice_cpu.onednn.library import has_instructions
 
 WIDE = 2 * BLOCK
 """Channels of a group."""
 
 _ADDRESSES = 5
-
-_AMX = 0xFEF
-"""oneDNN's bits of an instruction set with AMX as Sapphire Rapids has it."""
 
 FEW = 1 << 24
 """Fewer products, which take some 20 us, are not shared by threads."""
@@ -131,17 +126,9 @@ def _code(form: Form) -> bytes:
     return kernel(form)
 
 
-@cache
-def has_tiles() -> bool:
-    """Whether there are tiles of bytes: oneDNN uses them, and the system lets the process.
-
-    Of processors that have them all copy short rows of bytes fast.
-    """
-    if not has_instructions(_AMX) or not has_avx512("amx_tile", "amx_int8", "fsrm"):
-        return False
-    # arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA), for all threads that there will be
-    status: int = ctypes.CDLL(None).syscall(158, 0x1023, 18)
-    return status == 0
+def has_tiles_of_bytes() -> bool:
+    """Whether there are tiles of bytes. Processors that have them all copy short rows fast."""
+    return has_tiles("amx_int8", "fsrm")
 
 
 def packed(weights: Array, gap: int, source: Array) -> Weights:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
-import sys
-from functools import cache
 
 import numpy as np
 
@@ -20,14 +17,14 @@ from polydevice_cpu.algorithms.by_machine.code import (
     has_avx512,
     may_share,
 )
-from polydevice_cpu.algorithms.by_machine.compressed import digits, tiles
+from polydevice_cpu.algorithms.by_machine.compressed import digits, parts, tiles
 from polydevice_cpu.algorithms.by_machine.compressed.packing import (
     COLUMNS,
     TOGETHER,
     Matrix,
     as_floats,
 )
-from polydevice_cpu.onednn.library import has_instructions
+from polydevice_cpu.algorithms.by_machine.tile_instructions import ROWS, has_tiles
 
 MOST_FEW, LEAST_BLOCK = 16, 32
 """Rows and terms of a block up to which, and below which, digits take less time than tiles: 64 rows
@@ -36,24 +33,6 @@ by 1024x1024 of 4 bits in blocks of 128, 64 and 32 take 0.71, 0.76 and 0.87 ms b
 
 PIECE = 256
 """Terms of a panel that are made tiles at once: they take 32 KB then, and stay in a cache."""
-
-_AMX = 0xFEF
-"""oneDNN's bits of an instruction set with tiles."""
-
-_ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18
-
-
-@cache
-def has_tiles() -> bool:
-    """Whether this process may use tiles of numbers of 16 bits; Linux wants to be asked first."""
-    if not (has_avx512("avx512_vnni", "amx_tile", "amx_bf16") and has_instructions(_AMX)):
-        return False
-    if sys.platform != "linux":
-        return False
-    asked: int = ctypes.CDLL(None).syscall(
-        ctypes.c_long(_ARCH_PRCTL), ctypes.c_long(_REQUEST), ctypes.c_long(_TILE_DATA)
-    )
-    return asked == 0
 
 
 def has_code(bits: int, block: int) -> bool:
@@ -73,15 +52,17 @@ def room(matrix: Matrix, rows: int, digits_of_each: int, threads: int) -> int:
     few = rows * (digits.HEAD * matrix.blocks + digits_of_each * matrix.terms)
     if not _may_be_in_tiles(matrix, digits_of_each):
         return few
-    tall = -(-rows // tiles.ROWS_OF_TILE) * tiles.ROWS_OF_TILE
+    tall = -(-rows // ROWS) * ROWS
     lanes = len(_lanes(matrix, threads))
-    many = tall * tiles.bytes_of_row(matrix.terms) + lanes * _lane_bytes(matrix, rows)
+    many = tall * parts.bytes_of_row(matrix.terms) + lanes * _lane_bytes(matrix, rows)
     size: int = largest([few, many])
     return size
 
 
 def _may_be_in_tiles(matrix: Matrix, digits_of_each: int) -> bool:
-    return digits_of_each > 1 and matrix.block >= LEAST_BLOCK and has_tiles()
+    return (
+        digits_of_each > 1 and matrix.block >= LEAST_BLOCK and has_tiles("avx512_vnni", "amx_bf16")
+    )
 
 
 def code_of(matrix: Matrix, rows: int, digits_of_each: int, threads: int) -> Code | None:
@@ -126,14 +107,14 @@ def _of_digits(matrix: Matrix, rows: int, count: int, threads: int) -> Code | No
 
 def _in_tiles(matrix: Matrix, rows: int, threads: int) -> Code | None:
     """Code in tiles."""
-    terms, step = matrix.terms, tiles.step_of(matrix.block)
-    split = function_of(tiles.parts_of_rows(step))
+    terms, step = matrix.terms, parts.step_of(matrix.block)
+    split = function_of(parts.parts_of_rows(step))
     multiply = function_of(tiles.product(matrix.bits, step))
     if split is None or multiply is None:
         return None
     calls: Phase = []
-    tile_row = tiles.ROWS_OF_TILE * tiles.bytes_of_row(terms)
-    behind = -(-rows // tiles.ROWS_OF_TILE) * tile_row
+    tile_row = ROWS * parts.bytes_of_row(terms)
+    behind = -(-rows // ROWS) * tile_row
     blocks = _blocks_of_piece(matrix)
     sums_at = tiles.bytes_of_panel(blocks * matrix.block)
     for lane, (first, end) in enumerate(_lanes(matrix, threads)):
@@ -173,8 +154,8 @@ def _panels_of(first: int, end: int) -> tuple[int, int, int]:
 def _lanes(matrix: Matrix, threads: int) -> list[tuple[int, int]]:
     """Which columns each part of the work computes: whole panels, the last one perhaps not."""
     most = threads * PARTS if threads > 1 else 1
-    parts = min(most, matrix.panels)
-    ends = [matrix.panels * part // parts * COLUMNS for part in range(parts)]
+    count = min(most, matrix.panels)
+    ends = [matrix.panels * part // count * COLUMNS for part in range(count)]
     return list(itertools.pairwise([*ends, matrix.columns]))
 
 

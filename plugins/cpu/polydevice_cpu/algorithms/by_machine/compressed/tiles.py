@@ -14,7 +14,8 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice_cpu.algorithms.by_machine.compressed.packing import CENTERS, COLUMNS, VECTORS
-from polydevice_cpu.algorithms.by_machine.functions import AND, OR
+from polydevice_cpu.algorithms.by_machine.compressed.parts import ADDRESSES, PARTS, Tiles
+from polydevice_cpu.algorithms.by_machine.functions import OR
 from polydevice_cpu.algorithms.by_machine.instructions import (
     LOAD,
     LOAD_WORDS,
@@ -36,72 +37,8 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
     RSP,
     STORE,
     SUB,
-    Instructions,
 )
-
-ROWS_OF_TILE, _PARTS = 16, 3
-STEPS = 32, 16, 8
-"""Terms that one instruction may multiply: as many as divide a block."""
-
-ADDRESSES = 3
-"""Of rows, results and room."""
-
-_MAX_OF_WORDS, _SUBTRACT_FLOATS = 0x3F, SUB
-
-
-def step_of(block: int) -> int:
-    """Return how many terms of a block are multiplied at once; 0 where none are."""
-    return next((step for step in STEPS if block % step == 0), 0)
-
-
-class Tiles(Instructions):
-    """Instructions, and those on tiles among them."""
-
-    def of_tiles(self, opcode: int, prefix: int, tile: int, other: int = 0, third: int = 0) -> None:
-        """An instruction on tiles: of a tile, or of three."""
-        self.text += bytes(
-            (0xC4, 0xE2, (~third & 15) << 3 | prefix, opcode, 0xC0 | tile << 3 | other)
-        )
-
-    def _on_memory(self, prefix: int, tile: int, base: int, step: int, offset: int) -> None:
-        high = (step < 8) << 6 | (base < 8) << 5
-        self.text += bytes((0xC4, 0x82 | high, 0x78 | prefix, 0x4B, 0x84 | tile << 3))
-        self.text += struct.pack("<Bi", (step & 7) << 3 | base & 7, offset)
-
-    def load_tile(self, tile: int, base: int, step: int, offset: int = 0) -> None:
-        """Load a tile, whose rows are so many bytes apart as the register `step` says."""
-        self._on_memory(3, tile, base, step, offset)
-
-    def store_tile(self, tile: int, base: int, step: int, offset: int = 0) -> None:
-        """Store a tile."""
-        self._on_memory(2, tile, base, step, offset)
-
-    def clear_tile(self, tile: int) -> None:
-        """Fill a tile with zeros."""
-        self.of_tiles(0x49, 3, tile)
-
-    def add_products(self, sums: int, rows: int, columns: int) -> None:
-        """Add the products of pairs of numbers of 16 bits (tdpbf16ps)."""
-        self.of_tiles(0x5C, 2, sums, rows, columns)
-
-    def configure(self, base: int) -> None:
-        """Take sizes of tiles from an address."""
-        assert base < 8
-        self.text += bytes((0xC4, 0xE2, 0x78, 0x49, base))
-
-    def release(self) -> None:
-        """Leave tiles as they were before."""
-        self.text += bytes((0xC4, 0xE2, 0x78, 0x49, 0xC0))
-
-    def shifted(self, register: int, source: int, bits: int, *, words: bool = False) -> None:
-        """Shift numbers of 4 bytes, or of 2, to the right."""
-        self.vector(0x71 if words else 0x72, 2, register, source, prefix=1, is_memory=False)
-        self.text.append(bits)
-
-    def fill(self, register: int, number: int) -> None:
-        """Fill a vector with a number of 4 bytes."""
-        self.raw("b8" + struct.pack("<I", number).hex())  # mov eax, …
-        self.vector(0x7C, register, 0, RAX, kind=2, prefix=1, is_memory=False)  # vpbroadcastd
+from polydevice_cpu.algorithms.by_machine.tile_instructions import ROWS
 
 
 @lru_cache(maxsize=4)
@@ -114,107 +51,11 @@ def kept_of(step: int) -> Array:
     made = np.zeros(128, np.uint8)
     made[0] = 1
     made[16:32].view(np.uint16)[:] = *[64] * 4, *[2 * step] * 2, *[64] * 2
-    made[48:56] = *[ROWS_OF_TILE] * 6, *[step // 2] * 2
+    made[48:56] = *[ROWS] * 6, *[step // 2] * 2
     numbers = np.arange(16, dtype=np.float32) - np.float32(CENTERS[4])
     made[64:].view(np.uint16)[:] = np.tile(numbers, 2).view(np.uint32) >> 16
     return made
 
-
-# -- parts of rows --------------------------------------------------------------------------------
-
-# What `parts_of_rows` is told behind addresses: how many rows there are, bytes from one to the
-# next, where parts begin in the room, and how many steps a row has.
-ROWS, ROW, PARTS, ROW_STEPS = range(ADDRESSES, ADDRESSES + 4)
-
-_UPPER, _WITHOUT_SIGN, _LARGEST, _INFINITE = range(28, 32)
-
-
-def bytes_of_row(terms: int) -> int:
-    """Return what parts of a row take."""
-    return 2 * _PARTS * terms
-
-
-@lru_cache(maxsize=8)
-def parts_of_rows(step: int) -> bytes:
-    """Return code that splits rows; it returns 1 where a number is none, or infinite.
-
-    Of 16 rows, a step has a tile for each part; terms two and three of four change places.
-
-    Args:
-        step: terms that are multiplied at once.
-    """
-    code = Tiles()
-    code.begin(0)
-    for register, number in (
-        *((_UPPER, 0xFFFF0000), (_WITHOUT_SIGN, 0x7FFFFFFF)),
-        (_INFINITE, 0x7F800000),
-    ):
-        code.fill(register, number)
-    code.clear(_LARGEST)
-    code.raw("b8ff000000")  # mov eax, 255
-    code.set_mask(1, RAX)
-    tile_bytes = 2 * step * ROWS_OF_TILE
-    # RSI: a row; R8: its parts; R12: rows left; R13: of this tile.
-    code.load(RSI, RDI, 0)
-    code.load(R8, RDI, 2)
-    code.add(R8, RDI, PARTS)
-    code.load(R12, RDI, ROWS)
-    code.load(R15, RDI, ROW_STEPS)
-    code.plain(0x85, R12, R12)  # test
-    are_none = code.ahead("0f84")
-    tile = len(code.text)
-    code.raw("41bd10000000")  # mov r13d, 16
-    row = len(code.text)
-    for register, of in ((R9, RSI), (R10, R8), (RCX, R15)):
-        code.move(register, of)
-    next_step = len(code.text)
-    _append_split(code, step, tile_bytes)
-    code.step(R9, 4 * step)
-    code.step(R10, _PARTS * tile_bytes)
-    code.again(RCX, next_step)
-    code.add(RSI, RDI, ROW)
-    code.step(R8, 2 * step)
-    code.step(R12, -1)
-    are_all = code.ahead("0f84")
-    code.again(R13, row)
-    # From behind the last row of a tile's first step to the next tile.
-    code.step(R10, -2 * step * (ROWS_OF_TILE - 1))
-    code.move(R8, R10)
-    code.jump(tile)
-    code.here(are_all)
-    code.vector(0x1E, 7, _LARGEST, _INFINITE, kind=3, prefix=1, is_memory=False)  # vpcmpud k7
-    code.text.append(5)  # not below
-    code.raw("c5f898ff")  # kortestw k7, k7
-    is_wild = code.ahead("0f85")
-    code.here(are_none)
-    code.end(0)
-    code.here(is_wild)
-    code.end(0, status=1)
-    return bytes(code.text)
-
-
-def _append_split(code: Tiles, step: int, tile_bytes: int) -> None:
-    """Split the numbers of a step that R9 points to; R10 says where to."""
-    mask = 1 if step < 16 else 0
-    for half in range(max(step // 16, 1)):
-        x, upper = 0, 1
-        code.vector(LOAD, x, 0, R9, behind=half, mask=mask)
-        code.vector(AND, upper, x, _WITHOUT_SIGN, prefix=1, is_memory=False)
-        larger = _LARGEST, _LARGEST, upper
-        code.vector(_MAX_OF_WORDS, *larger, kind=2, prefix=1, is_memory=False)
-        code.vector(0x04, x, 0, x, kind=3, prefix=1, is_memory=False)  # vpermilps
-        code.text.append(0xD8)
-        for part in range(_PARTS):
-            if part < _PARTS - 1:
-                code.vector(AND, upper, x, _UPPER, prefix=1, is_memory=False)
-                code.of_vectors(_SUBTRACT_FLOATS, x, x, upper)
-            own = upper if part < _PARTS - 1 else x
-            code.shifted(own, own, 16)
-            place = part * tile_bytes + 32 * half
-            code.vector(0x33, own, 0, R10, offset_bytes=place, kind=2, prefix=2, mask=mask)
-
-
-# -- products -------------------------------------------------------------------------------------
 
 # What `product` is told behind addresses: where parts of rows, those of a panel, sums and totals
 # begin in the room; how many rows there are, and bytes from one to the next in results; what a
@@ -226,7 +67,7 @@ RESULT_ROW, TILE_ROW, PIECES, BLOCKS, BLOCK_STEPS = range(ADDRESSES + 5, ADDRESS
 INTEGERS, SCALES, PANELS, LAST, KEPT = range(ADDRESSES + 10, ADDRESSES + 15)
 _RESULT, _ROOM = 1, 2
 
-_SUMS_OF_BLOCK = 2 * ROWS_OF_TILE * 2 * 64
+_SUMS_OF_BLOCK = 2 * ROWS * 2 * 64
 SUMS_BYTES = 2 * _SUMS_OF_BLOCK
 """Sums of two tiles of rows and two of columns, of two blocks: those of one are added to totals
 while the next one is multiplied, as what a tile is stored to is read some hundred cycles later."""
@@ -259,7 +100,7 @@ def product(bits: int, step: int) -> bytes:
     code = Tiles()
     code.begin(_SLOTS)
     code.load(RAX, RDI, KEPT)
-    code.configure(RAX)
+    code.begin_tiles(RAX)
     _append_constants(code, bits)
     panels = (_OF_INTEGERS, INTEGERS), (_OF_SCALES, SCALES), (_OF_RESULT, _RESULT), (_LEFT, PANELS)
     for slot, place in panels:
@@ -282,12 +123,12 @@ def product(bits: int, step: int) -> bytes:
     code.raw(f"48c1e0{TOTAL_BYTES.bit_length() - 1:02x}")  # shl rax, …
     code.plain(0x01, RAX, RSP, 8 * _OF_SCALES)  # add [rsp + …], rax
     code.raw("4869c1")  # imul rax, rcx, …
-    code.text += struct.pack("<i", 32 * step * _PARTS)
+    code.text += struct.pack("<i", 32 * step * PARTS)
     code.plain(0x01, RAX, RSP, 8 * _OF_ROWS)
     code.again(RSP, piece, _PIECES_LEFT)
     _append_written(code)
     code.again(RSP, panel, _LEFT)
-    code.release()
+    code.end_tiles()
     code.end(_SLOTS)
     return bytes(code.text)
 
@@ -416,12 +257,12 @@ def _append_half(code: Tiles, half: int, step: int) -> None:
     for register, apart in ((0xBA, 2 * step), (0xBB, 64), (0xBD, 128)):
         code.raw(f"41{register:x}{apart:02x}000000")  # mov r10d, …
     rows = len(code.text)
-    code.compare(R15, ROWS_OF_TILE)
+    code.compare(R15, ROWS)
     are_few = code.ahead("0f8e")  # jle
     _append_blocks(code, half, step, 2)
     code.add(R8, RDI, TILE_ROW)
     code.add(R8, RDI, TILE_ROW)
-    code.step(R15, -2 * ROWS_OF_TILE)
+    code.step(R15, -2 * ROWS)
     code.jump(rows, "0f8f")  # jg
     are_done = code.ahead()
     code.here(are_few)
@@ -450,20 +291,20 @@ def _append_blocks(code: Tiles, half: int, step: int, tiles: int) -> None:
     next_step = len(code.text)
     for column in range(2):
         code.load_tile(_COLUMNS + column, R9, R11, (2 * half + column) * tile_bytes)
-    for part in range(_PARTS):
+    for part in range(PARTS):
         for row, place in enumerate((RAX, R12)[:tiles]):
             code.load_tile(_ROWS + row, place, R10, part * tile_bytes)
         for row in range(tiles):
             for column in range(2):
-                code.add_products(2 * row + column, _ROWS + row, _COLUMNS + column)
-    code.step(RAX, _PARTS * tile_bytes)
-    code.step(R12, _PARTS * tile_bytes)
+                code.multiply_halves(2 * row + column, _ROWS + row, _COLUMNS + column)
+    code.step(RAX, PARTS * tile_bytes)
+    code.step(R12, PARTS * tile_bytes)
     code.step(R9, VECTORS * tile_bytes)
     code.again(RDX, next_step)
     code.load(RBX, RSP, _NEXT_SUMS)
     for row in range(tiles):
         for column in range(2):
-            place = 128 * ROWS_OF_TILE * row + 64 * column
+            place = 128 * ROWS * row + 64 * column
             code.store_tile(2 * row + column, RBX, R13, place)
     code.load(RDX, RSP, _LAST_SUMS)
     code.store(RBX, RSP, _LAST_SUMS)
@@ -486,9 +327,9 @@ def _append_sums(code: Tiles, half: int, tiles: int) -> None:
     code.step(RBP, 4 * COLUMNS)
     code.move(R14, RSI)
     code.move(RDX, R15)
-    code.compare(RDX, ROWS_OF_TILE * tiles)
+    code.compare(RDX, ROWS * tiles)
     are_fewer = code.ahead("0f8e")  # jle
-    code.raw(f"ba{ROWS_OF_TILE * tiles:02x}000000")  # mov edx, …
+    code.raw(f"ba{ROWS * tiles:02x}000000")  # mov edx, …
     code.here(are_fewer)
     row_at = len(code.text)
     for column in range(2):

@@ -16,7 +16,7 @@ from polydevice_cpu.algorithms.by_machine.amx.layer import (
     Matrices,
     Weights,
     code_of_pictures,
-    has_tiles,
+    has_tiles_of_bytes,
     packed,
 )
 from polydevice_cpu.algorithms.by_machine.code import Code
@@ -37,7 +37,7 @@ _lock = threading.Lock()
 
 def may_be_in_tiles(given: SymbolicPrimitive) -> bool:
     """Whether AMX tiles may compute a primitive of bytes, as far as sizes do not decide."""
-    if given.name not in _WEIGHTS_AT or not has_tiles():
+    if given.name not in _WEIGHTS_AT or not has_tiles_of_bytes():
         return False
     weights = given.arguments[_WEIGHTS_AT[given.name]]
     assert isinstance(weights, Descriptor)
@@ -109,6 +109,7 @@ def code_in_tiles(
     if len(source) == 3:
         (batch, channels, wide), (_, results, length) = source, result
         source, result = (batch, channels, 1, wide), (batch, results, 1, length)
-        sizes, steps, gaps, pads, is_own = windows
-        windows = Windows(sizes[::-1], steps[::-1], gaps[::-1], pads[::-1], is_own)
+        sizes, steps, gaps, pads, *_ = windows
+        windows = windows._replace(sizes=sizes[::-1], steps=steps[::-1])
+        windows = windows._replace(gaps=gaps[::-1], pads=pads[::-1])
     return code_of_pictures(given, source, result, windows, threads)
