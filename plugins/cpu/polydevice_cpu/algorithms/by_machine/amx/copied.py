@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from polydevice_cpu.algorithms.by_machine.amx.instructions import LANE
 from polydevice_cpu.algorithms.by_machine.amx.tiles import TileCode
 from polydevice_cpu.algorithms.by_machine.instructions import (
     R8,
@@ -20,7 +21,6 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
     RSP,
     STORE,
 )
-from polydevice_cpu.algorithms.by_machine.tile_instructions import LANE
 from polydevice_cpu.algorithms.by_machine.windows.integers import Integers
 from polydevice_cpu.algorithms.by_machine.windows.window_code import AT
 

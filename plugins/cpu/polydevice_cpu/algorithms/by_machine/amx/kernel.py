@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from polydevice_cpu.algorithms.by_machine.amx.copied import append_copied
+from polydevice_cpu.algorithms.by_machine.amx.instructions import LANE, ROWS
 from polydevice_cpu.algorithms.by_machine.amx.tiles import TileCode
 from polydevice_cpu.algorithms.by_machine.instructions import (
     LOAD,
@@ -31,7 +32,6 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
     RSI,
     RSP,
 )
-from polydevice_cpu.algorithms.by_machine.tile_instructions import LANE, ROWS
 from polydevice_cpu.algorithms.by_machine.windows.following import OF_POWERS, Function
 from polydevice_cpu.algorithms.by_machine.windows.integers import Held, Integers
 from polydevice_cpu.algorithms.by_machine.windows.tiles import BLOCK, Terms, Tile, append_rest

@@ -14,6 +14,7 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import cache_bytes, function_of
 from polydevice.symbolic_size import Number, is_within, largest, smallest
+from polydevice_cpu.algorithms.by_machine.amx.instructions import LANE, ROWS, has_tiles
 from polydevice_cpu.algorithms.by_machine.amx.kernel import (
     MORE_SIZES,
     SIZES,
@@ -23,7 +24,6 @@ from polydevice_cpu.algorithms.by_machine.amx.kernel import (
 )
 from polydevice_cpu.algorithms.by_machine.amx.rooms import ROOM_BYTES, SLACK_BYTES, Rooms, rooms
 from polydevice_cpu.algorithms.by_machine.code import PARTS, Code, Told
-from polydevice_cpu.algorithms.by_machine.tile_instructions import LANE, ROWS, has_tiles
 from polydevice_cpu.algorithms.by_machine.windows.covers import Windows
 from polydevice_cpu.algorithms.by_machine.windows.integers import TOGETHER as FOUR
 from polydevice_cpu.algorithms.by_machine.windows.sums import Constants

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from polydevice_cpu.algorithms.by_machine.tile_instructions import TileInstructions
+from polydevice_cpu.algorithms.by_machine.amx.instructions import TileInstructions
 from polydevice_cpu.algorithms.by_machine.windows.window_code import SLOTS, WindowCode
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from functools import lru_cache
 
+from polydevice_cpu.algorithms.by_machine.amx.instructions import ROWS, TileInstructions
 from polydevice_cpu.algorithms.by_machine.functions import AND
 from polydevice_cpu.algorithms.by_machine.instructions import (
     LOAD,
@@ -20,7 +21,6 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
     RSI,
     SUB,
 )
-from polydevice_cpu.algorithms.by_machine.tile_instructions import ROWS, TileInstructions
 
 PARTS = 3
 """Of a number of f32: each has 8 of its bits."""

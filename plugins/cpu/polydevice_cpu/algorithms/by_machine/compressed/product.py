@@ -9,6 +9,7 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
 from polydevice.symbolic_size import largest
+from polydevice_cpu.algorithms.by_machine.amx.instructions import ROWS, has_tiles
 from polydevice_cpu.algorithms.by_machine.code import (
     PARTS,
     Code,
@@ -24,7 +25,6 @@ from polydevice_cpu.algorithms.by_machine.compressed.packing import (
     Matrix,
     as_floats,
 )
-from polydevice_cpu.algorithms.by_machine.tile_instructions import ROWS, has_tiles
 
 MOST_FEW, LEAST_BLOCK = 16, 32
 """Rows and terms of a block up to which, and below which, digits take less time than tiles: 64 rows

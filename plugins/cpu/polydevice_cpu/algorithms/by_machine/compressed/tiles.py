@@ -13,6 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from polydevice.dtype import Array
+from polydevice_cpu.algorithms.by_machine.amx.instructions import ROWS
 from polydevice_cpu.algorithms.by_machine.compressed.packing import CENTERS, COLUMNS, VECTORS
 from polydevice_cpu.algorithms.by_machine.compressed.parts import ADDRESSES, PARTS, Tiles
 from polydevice_cpu.algorithms.by_machine.functions import OR
@@ -38,7 +39,6 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
     STORE,
     SUB,
 )
-from polydevice_cpu.algorithms.by_machine.tile_instructions import ROWS
 
 
 @lru_cache(maxsize=4)
