@@ -150,11 +150,12 @@ def stays_by_machine(given: SymbolicPrimitive) -> bool:
         return False
     weights = given.arguments[WEIGHTS]
     assert isinstance(weights, Descriptor)
-    if given.implementation == OF_BLOCKS and len(weights.shape) == len(given.src.shape):
-        return weights.shape[0] > BLOCK
+    if len(given.src.shape) == 3:
+        return True
     if groups_of(given) > 1:
-        return len(given.src.shape) == 3 or bundle_of(weights.shape).is_faster
-    return len(given.src.shape) == 3
+        return bundle_of(weights.shape).is_faster
+    is_of_few = given.implementation == OF_BLOCKS and len(weights.shape) == len(given.src.shape)
+    return is_of_few and weights.shape[0] > BLOCK
 
 
 def _may_be_a_pool(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
