@@ -152,7 +152,7 @@ class Constants:
                     *(bias + 4 * begin, count, cover.element, 4 * row),
                     *(all_ if left else last, slopes - bias),
                 )
-                words += () if scales == 0 else (scales - bias,)
+                words += () if made.integers is None else (scales - bias,)
                 heads.append(_Head(function, (begin * read, begin * written), words))
                 begin += BLOCK * tile.blocks * count
         return tuple(heads)
