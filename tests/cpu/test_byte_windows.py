@@ -218,3 +218,39 @@ def test_what_is_added_may_be_of_another_type(result, other, results):
         addresses = [address_of(each) for each in (x, added, x, x, got)]
         assert Code.of(calls, constants).bound(addresses)() == 0
         np.testing.assert_array_equal(got, stored(wanted, result))
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("held", [Held.UNSIGNED, Held.SIGNED])
+@pytest.mark.parametrize("seed", range(20))
+def test_largest_bytes_of_windows(seed, held, side):
+    rng = np.random.default_rng(seed)
+    case = Case.drawn(rng, is_own=True)._replace(source=held, result=held)
+    lowest = -128 if held is Held.SIGNED else 0
+    sizes = case.pictures, *case.sizes, case.channels
+    x = rng.integers(lowest, lowest + 256, sizes).astype(DTYPES[held])
+    given = Integers(held, held)
+    made = sums.Functions([], terms=Terms.LARGEST, has_bias=False, integers=given)
+    windows = Windows(case.window, case.steps, case.gaps, (case.pad, case.pad), True)
+    shape = case.pictures, case.channels, *case.positions
+    numbers = Numbers.of(given, is_own=True)
+    told = sums.arguments((sizes[0], sizes[3], *sizes[1:3]), shape, windows, numbers)
+    if told is None:  # a window has nothing to read
+        return
+    code = sums.code_of(made, told, sums.Constants(None, None, None, [], (-0.0, -0.0)))
+    source, got = (guarded(side, size).view(x.dtype) for size in (x.nbytes, int(np.prod(shape))))
+    source[...] = x.reshape(-1)
+    pads = [(0, 0), (case.pad, case.pad), (case.pad, case.pad), (0, 0)]
+    padded = np.pad(x.astype(np.int64), pads, constant_values=lowest)
+    high, wide = case.positions
+    wanted = np.full((case.pictures, high, wide, case.channels), lowest)
+    for row, column in np.ndindex(*case.window):
+        starts = row * (case.gaps[0] + 1), column * (case.gaps[1] + 1)
+        rows, columns = (
+            slice(start, start + (count - 1) * step + 1, step)
+            for start, count, step in zip(starts, (high, wide), case.steps, strict=True)
+        )
+        wanted = np.maximum(wanted, padded[:, rows, columns])
+    call = code.bound([address_of(each) for each in (source, source, source, source, got)])
+    assert call() == 0
+    np.testing.assert_array_equal(got.reshape(wanted.shape), wanted)

@@ -76,6 +76,20 @@ def windows(g: Graph, dtype, channels: int, rank: int = 2) -> bytes:
     return model(g, kind, ["n", channels, *"hv"[:rank]], y)
 
 
+def pools(g: Graph, dtype, channels: int) -> bytes:
+    """The largest of windows of bytes, with borders, between convolutions of one element."""
+    parameters = g.parameters(dtype, 0.04)
+    x = g.emit("DequantizeLinear", "x", *parameters)
+    for step, pads in ((1, [1, 0, 0, 1]), (2, [0, 1, 1, 0])):
+        form = {"kernel_shape": [2, 3], "strides": [step, step], "pads": pads}
+        x = g.quantised_by(g.emit("MaxPool", x, **form), parameters)
+        y = g.emit("Conv", x, g.weights((channels, channels, 1, 1), 0), kernel_shape=[1, 1])
+        parameters = g.parameters(dtype, 0.2)
+        x = g.quantised_by(y, parameters)
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    return model(g, kind, ["n", channels, "h", "v"], x)
+
+
 def sounds(g: Graph, dtype, channels: int) -> bytes:
     """The same of one axis."""
     return windows(g, dtype, channels, 1)
@@ -134,6 +148,7 @@ SHAPES = {
     rows: [(1, 40), (2, 33), (1, 50), (3, 67), (1, 301), (19, 1), (1, 7), (2, 19)],
     pictures: [(1, 9, 8), (2, 8, 8), (1, 7, 13), (1, 33, 31), (3, 17, 5), (16, 1, 1), (1, 1, 57)],
     windows: [(1, 9, 8), (2, 8, 8), (1, 17, 13), (1, 33, 31), (3, 17, 25), (1, 40, 21)],
+    pools: [(1, 9, 8), (2, 8, 8), (1, 17, 13), (1, 33, 31), (3, 17, 25), (1, 40, 21)],
     sounds: [(1, 90), (2, 80), (1, 70), (1, 333), (3, 175), (1, 128), (2, 99)],
     enlarged: [(1, 20), (2, 17), (1, 13), (1, 51), (3, 30), (1, 1)],
     heads: [(1, 40), (2, 33), (1, 50), (3, 67), (1, 101), (19, 1), (1, 7), (2, 19)],
@@ -141,7 +156,7 @@ SHAPES = {
 }
 
 
-OF_CHANNELS = pictures, windows, sounds, enlarged
+OF_CHANNELS = pictures, windows, pools, sounds, enlarged
 
 
 def by_code(executable):
@@ -226,6 +241,20 @@ def test_integers_of_new_shapes_in_tiles(core, monkeypatch, graph, width, dtype,
     for x, got in found:
         (wanted,) = other.infer({"x": x}).values()
         np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_the_largest_bytes_of_new_shapes_are_found_by_code(core, dtype):
+    """Once there is a plan with formulas."""
+    g = Graph(np.random.default_rng(3))
+    executable = load(core, pools(g, dtype, 20), CPU_THREADS_NUM=1)
+    request, found = executable.create_infer_request(), []
+    for n, *sizes in SHAPES[pools]:
+        request.infer({"x": spread(g.rng, (n, 20, *sizes), dtype)})
+        steps = [step for step in executable.latest_plan().steps if step.type == "MaxPool"]
+        assert len(steps) == 2
+        found.append(all(isinstance(step, CodeStep) for step in steps))
+    assert any(found) or not has_avx512("avx512_vnni")
 
 
 def assert_close(got, wanted):

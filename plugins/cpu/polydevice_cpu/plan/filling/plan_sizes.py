@@ -13,7 +13,7 @@ from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.filling.blocks import Blocks, may_be_in_blocks, products
 from polydevice_cpu.plan.filling.by_machine import matrices
 from polydevice_cpu.plan.filling.by_machine.chains import inputs_of
-from polydevice_cpu.plan.filling.by_machine.integers import is_of_bytes, read_of
+from polydevice_cpu.plan.filling.by_machine.integers import is_of_bytes, pool_of_bytes, read_of
 from polydevice_cpu.plan.filling.by_machine.matrices import ProductByMachine, product_by_machine
 from polydevice_cpu.plan.filling.by_machine.moves import MovesByMachine, moves_by_machine
 from polydevice_cpu.plan.filling.by_machine.pointwise import (
@@ -233,7 +233,8 @@ class PlanSizes:
         if numbers is not None:
             self.numbers_by_machine[place] = numbers
         if may_be_by_machine(primitive):
-            read = read_of if is_of_bytes(primitive) else inputs_of
+            of_bytes = is_of_bytes(primitive) or pool_of_bytes(primitive) is not None
+            read = read_of if of_bytes else inputs_of
             self.windows_by_machine[place] = read(primitive)
             sizes = self.windows.sizes(primitive, place)
             if sizes is not None:

@@ -38,7 +38,7 @@ _MOVED, _FACTORS, _SPREAD, _ZERO, _FLIP = range(20, 23), range(23, 29), 29, 30, 
 """Vectors besides the sums: what moves them, weights, bytes of a source, zero points, and 128s."""
 
 _ADD_PRODUCTS, _ADD_PAIRS, _SUBTRACT, _FLIP_BITS, _SPREAD_BYTE = 0x50, 0x52, 0xFA, 0xEF, 0x78
-_AS_INTEGERS, _STORE_BYTES = 0x5B, 0x31
+_AS_INTEGERS, _STORE_BYTES, _LARGER = 0x5B, 0x31, 0x3D
 
 
 class Held(Enum):
@@ -177,6 +177,20 @@ def append_own(code: WindowCode, width: int, block: int, mask: int, given: Integ
     at_positions(code, width, R8, RAX, R15, append)
 
 
+def append_larger(code: WindowCode, width: int, block: int, mask: int, given: Integers) -> None:
+    """Compare one element of each channel of a block with the largest so far."""
+    opcode = given.source.value
+    assert opcode is not None
+
+    def append(position: int, *place: int) -> None:
+        code.vector(opcode, _SPREAD, 0, *place, behind=block, kind=2, prefix=1, mask=mask)
+        sum_ = block * width + position
+        code.vector(_LARGER, sum_, sum_, _SPREAD, kind=2, prefix=1, is_memory=False)
+
+    code.move(R8, RBP)
+    at_positions(code, width, R8, RAX, R15, append)
+
+
 def append_scaled(
     code: WindowCode,
     sums: Sequence[int],
@@ -206,6 +220,11 @@ def append_scaled(
 def append_stored(code: WindowCode, sum_: int, *place: int, block: int, mask: int) -> None:
     """Store a vector as bytes, whose numbers are between the least and the most of these."""
     code.vector(_AS_INTEGERS, sum_, 0, sum_, prefix=1, is_memory=False)
+    append_stored_integers(code, sum_, *place, block=block, mask=mask)
+
+
+def append_stored_integers(code: WindowCode, sum_: int, *place: int, block: int, mask: int) -> None:
+    """Store integers that are bytes as such."""
     code.vector(_STORE_BYTES, sum_, 0, *place, behind=block, kind=2, prefix=2, mask=mask)
 
 

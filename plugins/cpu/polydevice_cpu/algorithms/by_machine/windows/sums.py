@@ -166,6 +166,10 @@ class Constants:
                     *(bias + 4 * begin, count, cover.element, 4 * row),
                     *(all_ if left else last, slopes - bias, *more),
                 )
+<<<<<<< HEAD
+=======
+                words += () if made.integers is None else (scales - bias,)
+>>>>>>> work-b
                 heads.append(_Head(function, (begin * read, begin * written), words))
                 begin += BLOCK * tile.blocks * count
         return tuple(heads)

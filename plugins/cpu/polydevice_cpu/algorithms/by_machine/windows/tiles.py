@@ -35,11 +35,13 @@ from polydevice_cpu.algorithms.by_machine.windows.groups import append_channels,
 from polydevice_cpu.algorithms.by_machine.windows.integers import (
     Held,
     Integers,
+    append_larger,
     append_line,
     append_own,
     append_scaled,
     append_start,
     append_stored,
+    append_stored_integers,
 )
 from polydevice_cpu.algorithms.by_machine.windows.window_code import AT, WindowCode, at_positions
 
@@ -120,12 +122,12 @@ def _append_sums(code: WindowCode, tile: Tile, terms: Terms, integers: Integers 
     """Add up a tile: what each sum starts with, and its elements, line by line."""
     sums = tile.blocks * tile.width
     if integers is not None:
-        append_start(code, tile.blocks, integers, is_own=terms is Terms.OWN_CHANNEL)
+        append_start(code, tile.blocks, integers, is_own=terms is not Terms.ALL_CHANNELS)
     if terms is Terms.LARGEST:
         code.spread(_LEAST, RDI, behind=2 * len(code.places))
     for sum_ in range(sums):
         if terms is Terms.LARGEST:
-            code.of_vectors(MAX, sum_, _LEAST, _LEAST)
+            code.vector(LOAD, sum_, 0, _LEAST, is_memory=False)
         else:
             code.clear(sum_)
     code.move(RBP, RSI)
@@ -147,6 +149,8 @@ def _append_sums(code: WindowCode, tile: Tile, terms: Terms, integers: Integers 
         for block, mask in enumerate(_masks(tile)):
             if integers is None:
                 _append_own(code, tile.width, terms, block, mask)
+            elif terms is Terms.LARGEST:
+                append_larger(code, tile.width, block, mask, integers)
             else:
                 append_own(code, tile.width, block, mask, integers)
         code.add(RBP, R10)
@@ -243,7 +247,7 @@ def append_rest(
     code.load(RDI, RSP, AT["given"])
     for block, mask in enumerate(masks):
         sums = range(block * tile.width, (block + 1) * tile.width)
-        if integers is not None:
+        if integers is not None and terms is not Terms.LARGEST:
             is_own = terms is Terms.OWN_CHANNEL
             append_scaled(code, sums, block, mask, integers, is_own=is_own, has_bias=has_bias)
         elif has_bias:
@@ -261,6 +265,8 @@ def append_rest(
             sum_ = block * tile.width + position
             if integers is None or integers.result is Held.FLOATS:
                 code.vector(STORE, sum_, 0, *place, behind=block, mask=mask)
+            elif terms is Terms.LARGEST:
+                append_stored_integers(code, sum_, *place, block=block, mask=mask)
             else:
                 append_stored(code, sum_, *place, block=block, mask=mask)
 

@@ -16,7 +16,7 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.symbolic_size import Number, is_symbolic, is_within
 from polydevice_cpu.algorithms.by_machine.code import has_avx512, may_share
-from polydevice_cpu.algorithms.by_machine.windows.covers import Numbers
+from polydevice_cpu.algorithms.by_machine.windows.covers import FLOATS, Numbers
 from polydevice_cpu.algorithms.by_machine.windows.following import (
     LONGEST_OF_BYTES,
     Function,
@@ -131,11 +131,27 @@ def is_of_bytes(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
     )
 
 
+def pool_of_bytes(given: Primitive) -> Held | None:
+    """What a pool is of, if of bytes; None for others."""
+    if not isinstance(given, SymbolicPrimitive) or given.name != "pooling_forward":
+        return None
+    held = _HELD.get(given.src.data_type)
+    return None if held is Held.FLOATS or given.dst.data_type != given.src.data_type else held
+
+
+def numbers_of_pool(given: SymbolicPrimitive) -> Numbers:
+    """Return what numbers of source and result of a pool take."""
+    held = pool_of_bytes(given)
+    return FLOATS if held is None else Numbers.of(Integers(held, held), is_own=True)
+
+
 def read_of(given: SymbolicPrimitive) -> tuple[int, ...]:
     """Return what code reads, by index on execution: source, what is added, zero point and factor.
 
     The source once more where there is no such thing.
     """
+    if given.name not in _PLACES:
+        return (int(Arg.SRC),) * 4
     attributes = _sides(given).attributes
     integers, added = _integers(given), int(Arg.SRC)
     for number, post_op in enumerate(attributes.post_ops):

@@ -13,13 +13,14 @@ from polydevice_cpu.algorithms.by_machine.windows.covers import Windows
 from polydevice_cpu.algorithms.by_machine.windows.tiles import BLOCK
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Algorithm, DataType
-from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor, is_open
+from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor, is_open, is_strided
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.filling.by_machine.chains import ONE_SLOPE_PER_CHANNEL, chain_of, is_known
 from polydevice_cpu.plan.filling.by_machine.integers import (
     has_code_of_bytes,
     is_depthwise,
     is_of_bytes,
+    pool_of_bytes,
 )
 from polydevice_cpu.plan.filling.by_machine.tiles import may_be_in_tiles
 from polydevice_cpu.plan.filling.by_machine.weights import bundle_of
@@ -163,12 +164,16 @@ def _may_be_a_pool(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
         return False
     algorithm, attributes = (given.arguments[place] for place in OF_POOLS)
     assert isinstance(attributes, Attributes)
+    if pool_of_bytes(given) is not None:
+        is_known_kind = algorithm == Algorithm.POOLING_MAX and is_strided(given.src)
+        is_known_kind = is_known_kind and given.implementation == "jit_int:avx512_core"
+    else:
+        is_known_kind = given.dst.data_type is DataType.F32 and is_open(given.src)
+        is_known_kind = is_known_kind and given.implementation == "jit:avx512_core"
     return (
         algorithm in _POOLS
-        and given.implementation == "jit:avx512_core"
+        and is_known_kind
         and (given.threads == 1 or may_share())
-        and is_open(given.src)
-        and given.dst.data_type is DataType.F32
         and len(given.src.shape) == 4
         and not attributes.post_ops
     )

@@ -18,6 +18,7 @@ from polydevice_cpu.algorithms.by_machine.amx.layer import Matrices
 from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.algorithms.by_machine.windows.covers import FLOATS, Numbers, Windows, cover_of
 from polydevice_cpu.algorithms.by_machine.windows.following import Function
+from polydevice_cpu.algorithms.by_machine.windows.integers import Held, Integers
 from polydevice_cpu.algorithms.by_machine.windows.sums import (
     Constants,
     Functions,
@@ -53,7 +54,9 @@ from polydevice_cpu.plan.filling.by_machine.integers import (
     is_depthwise,
     is_of_bytes,
     numbers_of_bytes,
+    numbers_of_pool,
     packed_weights,
+    pool_of_bytes,
     prepared,
 )
 from polydevice_cpu.plan.filling.by_machine.suitable_windows import (
@@ -80,6 +83,8 @@ from polydevice_cpu.plan.value import Value
 _LEAST = float(np.finfo(np.float32).min)
 _OF_MEANS = Constants(None, None, None, [(1.0, 0.0)])
 _LARGEST = Constants(None, None, None, [], (_LEAST, _LEAST))
+_LARGEST_OF_BYTES = Constants(None, None, None, [], (-0.0, -0.0))
+"""-0.0 has the bits of the least integer."""
 
 
 class _Form(NamedTuple):
@@ -147,7 +152,7 @@ class WindowSizes:
             batch, *others = reversed(wanted)
             for step, each in zip(layout.strides, (batch, 1, *others), strict=True):
                 apart |= 0 if step is each else step ^ each
-        numbers = numbers_of_bytes(given) if is_of_bytes(given) else FLOATS
+        numbers = numbers_of_bytes(given) if is_of_bytes(given) else numbers_of_pool(given)
         self.numbers = apart, tuple(Measures.of(source, result, windows, numbers))
         self.cover = cover_of(source[1], result[1], windows, numbers)
 
@@ -337,11 +342,19 @@ class WindowsByMachine:
         steps, window, gaps, pads, behind = sizes(given)[GEOMETRY_OF_POOLS]
         if not is_max and (any(pads) or any(behind)):
             return None
+<<<<<<< HEAD
         windows = _windows(window, (steps, gaps, pads), True)
         told = self._told(place, sides, windows, sizes)
+=======
+        windows = _windows(window, (steps, gaps, pads), is_depthwise=True)
+        held = pool_of_bytes(given)
+        told = self._told(place, sides, windows, sizes, numbers_of_pool(given))
+>>>>>>> work-b
         threads = given.threads
         if told is None or not is_within(taken_us(told), threads * MOST_POOLS_US):
             return None
+        if held is not None:
+            return code_of(_of_pools_of_bytes(held), told, _LARGEST_OF_BYTES, threads)
         if is_max:
             return code_of(_of_pools(Terms.LARGEST), told, _LARGEST, threads)
         code = _of_pools(Terms.PLAIN, Function.QUOTIENT)
@@ -380,6 +393,12 @@ def _product(sides: tuple[Value, Value], form: _Form, threads: int) -> Code | No
     if not is_within(taken_us(told, MORE_NS[PRODUCT]), threads * MOST_US[PRODUCT]):
         return None
     return code_of(form.functions, told, form.constants, threads)
+
+
+@lru_cache
+def _of_pools_of_bytes(held: Held) -> Functions:
+    integers = Integers(held, held)
+    return Functions((), terms=Terms.LARGEST, has_bias=False, integers=integers)
 
 
 @lru_cache
