@@ -34,6 +34,10 @@ def gathers(data: Data) -> Iterator[OpCase]:
     x = data(3, 7, 4)
     yield openvino_case(Gather(), x, np.array([[6, 0], [-1, 3]]), ints(1), constants={2})
     yield openvino_case(Gather(batch_dims=1), x, np.array([[1], [5], [0]]), ints(1), constants={2})
+    # Rows of whole vectors, of parts of them, and of several axes.
+    yield openvino_case(Gather(), data(9, 32), np.array([[3, 8], [0, -2]]), ints(0), constants={2})
+    yield openvino_case(Gather(), data(2, 6, 20), np.array([5, 0, 2]), ints(1), constants={2})
+    yield openvino_case(Gather(), data(4, 3, 8), np.array([1, 3]), ints(0), constants={2})
 
 
 def gather_elements(data: Data) -> Iterator[OpCase]:
