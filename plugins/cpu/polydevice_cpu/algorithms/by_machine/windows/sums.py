@@ -146,7 +146,7 @@ class Constants:
         row = cover.row or cover.channels
         parts, bundle, more = cover.parts(), cover.bundle, tuple[int, ...]()
         nbytes = 0 if self.weights is None else self.weights.nbytes
-        if scales:
+        if made.integers is not None:
             more = (scales - bias,)
         elif bundle is not None:
             count = bundle.groups // bundle.size
@@ -166,10 +166,6 @@ class Constants:
                     *(bias + 4 * begin, count, cover.element, 4 * row),
                     *(all_ if left else last, slopes - bias, *more),
                 )
-<<<<<<< HEAD
-=======
-                words += () if made.integers is None else (scales - bias,)
->>>>>>> work-b
                 heads.append(_Head(function, (begin * read, begin * written), words))
                 begin += BLOCK * tile.blocks * count
         return tuple(heads)

@@ -342,14 +342,9 @@ class WindowsByMachine:
         steps, window, gaps, pads, behind = sizes(given)[GEOMETRY_OF_POOLS]
         if not is_max and (any(pads) or any(behind)):
             return None
-<<<<<<< HEAD
         windows = _windows(window, (steps, gaps, pads), True)
-        told = self._told(place, sides, windows, sizes)
-=======
-        windows = _windows(window, (steps, gaps, pads), is_depthwise=True)
         held = pool_of_bytes(given)
         told = self._told(place, sides, windows, sizes, numbers_of_pool(given))
->>>>>>> work-b
         threads = given.threads
         if told is None or not is_within(taken_us(told), threads * MOST_POOLS_US):
             return None
