@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -226,7 +225,7 @@ class PlanBuilder:
             kind, steps = descriptor.dtype, descriptor.strides
             return UnpackedValue(storage, descriptor.shape, kind, steps, descriptor=descriptor)
         if address_of(array) in self._stable:
-            return later(array, descriptor, partial(self.weights.packed, array, descriptor))
+            return later(array, descriptor, lambda: self.weights.packed(array, descriptor))
         return constant_value(pack(array, descriptor), descriptor)
 
     def packed_from(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -17,8 +17,6 @@ from polydevice.symbolic_size import Number, is_symbolic, is_within
 from polydevice_cpu.algorithms.by_machine.amx.layer import Matrices
 from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.algorithms.by_machine.windows.covers import FLOATS, Numbers, Windows, cover_of
-from polydevice_cpu.algorithms.by_machine.windows.following import Function
-from polydevice_cpu.algorithms.by_machine.windows.integers import Held, Integers
 from polydevice_cpu.algorithms.by_machine.windows.sums import (
     Constants,
     Functions,
@@ -27,14 +25,13 @@ from polydevice_cpu.algorithms.by_machine.windows.sums import (
     arguments,
     code_of,
     code_of_all,
-    divided_by,
     of_rows,
     taken_us,
 )
 from polydevice_cpu.algorithms.by_machine.windows.tiles import Terms
 from polydevice_cpu.algorithms.by_machine.windows.transposed import Phase, calls_of_phases, phases
 from polydevice_cpu.onednn.attributes import Attributes
-from polydevice_cpu.onednn.constants import Algorithm, Arg
+from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.descriptor import (
     Descriptor,
     channels_last_strides,
@@ -56,16 +53,14 @@ from polydevice_cpu.plan.filling.by_machine.integers import (
     numbers_of_bytes,
     numbers_of_pool,
     packed_weights,
-    pool_of_bytes,
     prepared,
 )
+from polydevice_cpu.plan.filling.by_machine.pools import code_of_pool, is_of_largest
 from polydevice_cpu.plan.filling.by_machine.suitable_windows import (
     GEOMETRY,
     GEOMETRY_OF_POOLS,
     MORE_NS,
-    MOST_POOLS_US,
     MOST_US,
-    OF_POOLS,
     PRODUCT,
     TRANSPOSED,
     WEIGHTS,
@@ -79,12 +74,6 @@ from polydevice_cpu.plan.filling.by_machine.tiles import code_in_tiles, matrices
 from polydevice_cpu.plan.filling.by_machine.weights import bundle_of, dense, of_windows
 from polydevice_cpu.plan.filling.recipe import Packing, ValueForm
 from polydevice_cpu.plan.value import Value
-
-_LEAST = float(np.finfo(np.float32).min)
-_OF_MEANS = Constants(None, None, None, [(1.0, 0.0)])
-_LARGEST = Constants(None, None, None, [], (_LEAST, _LEAST))
-_LARGEST_OF_BYTES = Constants(None, None, None, [], (-0.0, -0.0))
-"""-0.0 has the bits of the least integer."""
 
 
 class _Form(NamedTuple):
@@ -338,23 +327,12 @@ class WindowsByMachine:
         sizes: Callable[[object], Any],
     ) -> Code | None:
         """What is told addresses of source and result; None where oneDNN computes it."""
-        is_max = given.arguments[OF_POOLS[0]] == Algorithm.POOLING_MAX
         steps, window, gaps, pads, behind = sizes(given)[GEOMETRY_OF_POOLS]
-        if not is_max and (any(pads) or any(behind)):
+        if not is_of_largest(given) and (any(pads) or any(behind)):
             return None
         windows = _windows(window, (steps, gaps, pads), True)
-        held = pool_of_bytes(given)
         told = self._told(place, sides, windows, sizes, numbers_of_pool(given))
-        threads = given.threads
-        if told is None or not is_within(taken_us(told), threads * MOST_POOLS_US):
-            return None
-        if held is not None:
-            return code_of(_of_pools_of_bytes(held), told, _LARGEST_OF_BYTES, threads)
-        if is_max:
-            return code_of(_of_pools(Terms.LARGEST), told, _LARGEST, threads)
-        code = _of_pools(Terms.PLAIN, Function.QUOTIENT)
-        made = code_of(code, told, _OF_MEANS, threads)
-        return None if made is None else divided_by(made, math.prod(window))
+        return None if told is None else code_of_pool(given, told, math.prod(window))
 
 
 def _transposed(sides: tuple[Value, Value], form: _Form, threads: int) -> Code | None:
@@ -388,17 +366,6 @@ def _product(sides: tuple[Value, Value], form: _Form, threads: int) -> Code | No
     if not is_within(taken_us(told, MORE_NS[PRODUCT]), threads * MOST_US[PRODUCT]):
         return None
     return code_of(form.functions, told, form.constants, threads)
-
-
-@lru_cache
-def _of_pools_of_bytes(held: Held) -> Functions:
-    integers = Integers(held, held)
-    return Functions((), terms=Terms.LARGEST, has_bias=False, integers=integers)
-
-
-@lru_cache
-def _of_pools(terms: Terms, *chain: Function) -> Functions:
-    return Functions(chain, terms=terms, has_bias=False)
 
 
 def _form(
