@@ -94,6 +94,16 @@ def test_windows_along_one_axis(core, monkeypatch):
     assert compared(executable, model, feeds) >= 3
 
 
+@pytest.mark.parametrize("results", [48, 200])
+def test_windows_of_one_element_of_many_channels_stay(core, monkeypatch, results):
+    """oneDNN adds sums of some of them."""
+    monkeypatch.setattr(settling, "RUNS", 3)
+    model = convolution(FOLLOWED["logistic"], 2048, results)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    feeds = [image(k, 1 + k % 2, 2048, *sizes) for k, sizes in enumerate(SIZES)]
+    assert compared(executable, model, feeds, stays=True) >= 4
+
+
 def test_products_of_many_numbers_are_left_to_onednn(core):
     """Of more than 512 it adds sums."""
     model = product(600, 40)

@@ -272,3 +272,55 @@ def test_known_sizes_are_computed_so_where_that_is_faster(core, groups, tail):
             np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
         is_ours = any("GroupConvolution" in each for each in by_machine_code(executable))
         assert tail == "sum" or is_ours == Bundle.of(*groups).is_faster
+
+
+ALONG = {  # groups, elements of a window, pads, step, distance
+    "twelve": ((4, 12, 12), 9, 4, 1, 1),
+    "strided": ((3, 20, 24), 5, 2, 2, 1),
+    "dilated": ((8, 4, 4), 7, 9, 1, 3),
+    "six": ((16, 6, 6), 9, 4, 1, 1),
+    "wide": ((2, 48, 48), 8, 4, 1, 1),
+    "several of one": ((5, 1, 3), 3, 1, 1, 1),
+}
+
+
+@pytest.mark.parametrize("name", ALONG)
+def test_groups_along_one_axis(core, name):
+    (groups, given, results), size, pad, step, gap = ALONG[name]
+    weights = {
+        "k": image(1, groups * results, given, size) / given,
+        "b": image(2, groups * results),
+    }
+    attributes = {"group": groups, "pads": [pad] * 2, "strides": [step], "dilations": [gap]}
+    nodes = [("Conv", ["x", "k", "b"], ["a"], attributes), ("Relu", ["a"], ["y"], {})]
+    model = models.build(nodes, {"x": ["n", groups * given, "l"]}, ["y"], weights)
+    executable, seen = load(core, model, CPU_THREADS_NUM=1), 0
+    request = executable.create_infer_request()
+    for number, length in enumerate([40, 33, 61, 25, 90, 47, 120, 28]):
+        x = image(number, 1 + number % 2, groups * given, length)
+        (wanted,) = models.answer(model, {"x": x})
+        got = request.infer({"x": x})["y"]
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+        seen += any("GroupConvolution" in each for each in by_machine_code(executable))
+    assert seen > 3
+
+
+@pytest.mark.parametrize("groups", [(4, 4, 4), (2, 16, 16), (3, 24, 24)], ids=str)
+def test_what_is_no_number_stays_in_its_group(core, groups):
+    """Of the first group; of open sizes and of known ones."""
+    count, given, results = groups
+    weights = {"k": image(1, count * results, given, 3, 3) / given}
+    node = ("Conv", ["x", "k"], ["y"], {"group": count, "pads": [1] * 4})
+    for sizes in (("h", "w"), (9, 14)):
+        model = models.build([node], {"x": [2, count * given, *sizes]}, ["y"], weights)
+        request = load(core, model).create_infer_request()
+        for number, (high, wide) in enumerate([(12, 9), (7, 20), (15, 11), (9, 14)]):
+            if "h" not in sizes and (high, wide) != sizes:
+                continue
+            x = image(number, 2, count * given, high, wide)
+            x[0, given - 1, 3, 4], x[1, 0, 2, 2] = np.nan, -np.inf
+            (wanted,) = models.answer(model, {"x": x})
+            got = request.infer({"x": x})["y"]
+            np.testing.assert_array_equal(np.isnan(got), np.isnan(wanted))
+            assert not np.isnan(got[:, results:]).any()
+            np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)

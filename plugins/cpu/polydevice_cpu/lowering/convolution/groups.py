@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 _IN_LINE = "jit:avx512_core"
 """oneDNN's code for groups of channels that lie next to each other."""
 
+_LONGEST = 9
+"""Elements along a window up to which it is there for all sizes of pictures."""
+
 
 def is_as_good(other: Primitive, made: Primitive, node: Node) -> bool:
     """Whether a convolution is the same code as another one, or better than products for groups.
@@ -44,7 +47,8 @@ def is_as_good(other: Primitive, made: Primitive, node: Node) -> bool:
         return False
     weights = node.inputs[1].shape
     assert weights is not None
-    return math.prod(node.operation(Convolution).window(weights).kernel) > 1
+    kernel = node.operation(Convolution).window(weights).kernel
+    return math.prod(kernel) > 1 and max(kernel) <= _LONGEST
 
 
 def replacement(builder: PlanBuilder, node: Node) -> Replacement | None:

@@ -18,7 +18,7 @@ from polydevice_cpu.onednn.constants import Arg, DataType, Tag
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
 from polydevice_cpu.onednn.primitive import Argument, Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.filling.by_machine.integers import is_of_bytes
-from polydevice_cpu.plan.filling.by_machine.positions import FOR_NOW_US, STAYING_US
+from polydevice_cpu.plan.filling.by_machine.positions import FOR_NOW_US, STAYING_US, AtPositions
 from polydevice_cpu.plan.filling.cut import SIDES
 from polydevice_cpu.plan.filling.needs import Known, Numbers
 from polydevice_cpu.plan.filling.parts import is_alike
@@ -341,8 +341,8 @@ class Filled:
         found = self._found
         assert isinstance(step, PrimitiveStep)
         if place in self._at_positions:
-            inputs, sizes = self._at_positions[place]
-            code = self._code_at_positions(step.primitive, sizes, numbers)
+            at = self._at_positions[place]
+            inputs, code = at.inputs, self._code_at_positions(step.primitive, at, numbers)
         elif place in found.products_by_machine:
             inputs, code = found.products_by_machine[place].inputs, self._code_of_product(place)
         elif (alone := found.numbers_by_machine.get(place)) is not None:
@@ -358,9 +358,10 @@ class Filled:
         return CodeStep(step.name, step.type, code, read, written, step.layers)
 
     def _code_at_positions(
-        self, given: Primitive, sizes: int, numbers: Mapping[int, int]
+        self, given: Primitive, at: AtPositions, numbers: Mapping[int, int]
     ) -> Code | None:
-        (positions, apart), most_us = self._numbers[sizes], self._most_us(given)
+        (positions, apart) = self._numbers[at.sizes]
+        most_us = at.most_us(self._most_us(given))
         if apart or most_us is None:
             return None
         assert isinstance(given, SymbolicPrimitive)

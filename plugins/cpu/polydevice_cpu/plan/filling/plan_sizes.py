@@ -261,6 +261,8 @@ class PlanSizes:
             self.staying.add(place)
         if is_window and stays_by_machine(primitive):
             self.staying.add(place)
+        if (at := self.at_positions.get(place)) is not None and at.stays:
+            self.staying.add(place)
         if place in self.at_positions or (is_window and is_of_bytes(primitive)):
             self.asked.add(place)
 

@@ -41,12 +41,19 @@ from polydevice_cpu.plan.filling.recipe import Packing, ValueForm
 _CONVOLUTION, _PRODUCT = "brgconv_1x1:avx512_core", "brg:avx512_core"
 MOST_CHANNELS = {_CONVOLUTION: 1024, _PRODUCT: 512}
 """oneDNN's code whose order of adding is followed, and up to how many channels of a source: of
-more, products add sums."""
+more, sums of some are added."""
+
+MOST_STAYING = 4096
+"""Up to so many channels of a source are multiplied in the order in which they lie, in plans that
+run often, too: 2,048 to 512 of 7x7 take 680 us, as oneDNN's code, which it takes 1 ms to make."""
 
 MORE_NS, FOR_NOW_US, STAYING_US = 0.02, 150.0, 3.0
 """How much longer than oneDNN's code a step takes (-40 to 15 %), and how much longer all may: until
 a plan has run often, and then. Code of oneDNN is for one number of positions, and gone from the
 processor's cache when 30 shapes have taken turns: a Conformer takes 0.72 ms instead of 0.92 so."""
+
+_ALWAYS_US = 1e9
+"""What is never exceeded."""
 
 _CONVOLUTION_AT, _PRODUCT_AT = (4, 5, 6, 11), (2, 3, 4, 5)
 """Where weights, bias, result and attributes are among the arguments."""
@@ -61,10 +68,16 @@ class AtPositions(NamedTuple):
         inputs: what it reads, by index on execution, in the order in which code is told of it.
         sizes: the place of two numbers: how many positions there are, and one that is 0 where they
             lie one behind the other.
+        stays: whether it is computed so in plans that run often, too.
     """
 
     inputs: Sequence[int]
     sizes: int
+    stays: bool = False
+
+    def most_us(self, others: float | None) -> float | None:
+        """Return how much longer than oneDNN's code it may take, if others may take so long."""
+        return _ALWAYS_US if self.stays else others
 
 
 class _Ready(NamedTuple):
@@ -112,14 +125,15 @@ def at_positions(given: SymbolicPrimitive, sizes: int) -> AtPositions | None:
     if not is_open(given.src) or not is_open(result) or attributes.quantisation:
         return None
     channels, _ = _channels(given, weights)
+    stays = channels > MOST_CHANNELS[given.implementation]
     is_known = not any(map(is_symbolic, weights.shape)) and not isinstance(bias, SymbolicDescriptor)
     has_code = (
         is_known
-        and channels <= MOST_CHANNELS[given.implementation]
+        and (not stays or (given.implementation == _CONVOLUTION and channels <= MOST_STAYING))
         and (given.threads == 1 or may_share())
         and chain_of(attributes, result, as_onednn=True) is not None
     )
-    return AtPositions(inputs_of(given), sizes) if has_code else None
+    return AtPositions(inputs_of(given), sizes, stays) if has_code else None
 
 
 class PositionsByMachine:
