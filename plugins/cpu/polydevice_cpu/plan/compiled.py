@@ -31,7 +31,7 @@ from polydevice_cpu.plan.building.decisions import Decisions, Unlike
 from polydevice_cpu.plan.building.sizes import Sized, Sizes
 from polydevice_cpu.plan.building.weights import WeightStore
 from polydevice_cpu.plan.garbage import collected_later
-from polydevice_cpu.plan.in_tiles import in_tiles
+from polydevice_cpu.plan.in_tiles import in_tiles, tiles_of
 from polydevice_cpu.plan.plan import Plan, PlanParts
 from polydevice_cpu.plan.settling import Pauses, Settling
 from polydevice_cpu.plan.step import PrimitiveStep, TailStep
@@ -204,7 +204,10 @@ class CompiledNetwork:
 
     def _make_of_numbers(self, shapes: Shapes) -> Plan:
         parts = self._parts(shapes)
-        plan = Plan(replace(parts, steps=list(map(in_tiles, parts.steps))))
+        steps = list(map(in_tiles, parts.steps))
+        for array in tiles_of(steps):
+            self.weights.note(array)
+        plan = Plan(replace(parts, steps=steps))
         with ahead() as codes:
             for step in plan.steps:
                 if isinstance(step, PrimitiveStep):

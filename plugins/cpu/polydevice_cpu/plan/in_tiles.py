@@ -10,7 +10,11 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.symbolic_trace import current_trace
-from polydevice_cpu.algorithms.by_machine.amx.layer import code_at_positions, has_tiles_of_bytes
+from polydevice_cpu.algorithms.by_machine.amx.layer import (
+    Kept,
+    code_at_positions,
+    has_tiles_of_bytes,
+)
 from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.algorithms.by_machine.windows.covers import Windows
 from polydevice_cpu.onednn.constants import Arg
@@ -79,6 +83,12 @@ def in_tiles(step: Step) -> Step:
         assert isinstance(value, LaterValue)
         step.arguments[at] = value.make()
     return step
+
+
+def tiles_of(steps: Sequence[Step]) -> list[Array]:
+    """Return the weights of all steps in tiles."""
+    kept = [step.code.kept for step in steps if isinstance(step, CodeStep)]
+    return [each.matrices.weights.tiles for each in kept if isinstance(each, Kept)]
 
 
 def _made(step: PrimitiveStep) -> CodeStep | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -81,6 +82,14 @@ class WeightStore:
         self._packed: dict[_Identity, tuple[Array, list[Value]]] = {}
         self._made: dict[tuple[_Identity, str], tuple[Array, list[Value]]] = {}
         self._plans: list[Value] = []
+        self._elsewhere: WeakValueDictionary[int, Array] = WeakValueDictionary()
+
+    def note(self, array: Array) -> None:
+        """Count what is packed elsewhere for this network, as long as somebody has it."""
+        with self._lock:
+            if self._elsewhere.get(address_of(array)) is not array:
+                self._memory.hold_arrays(self, [array], "a packed constant")
+                self._elsewhere[address_of(array)] = array
 
     def packed(self, array: Array, descriptor: Descriptor) -> Value:
         """Return `array` in the layout and type of `descriptor`, one value for all plans.
@@ -173,7 +182,8 @@ class WeightStore:
     def size_bytes(self) -> int:
         """Bytes of all packed weights together."""
         with self._lock:
-            return sum(value.storage.size_bytes for value in self._values())
+            elsewhere = sum(array.nbytes for array in self._elsewhere.values())
+            return elsewhere + sum(value.storage.size_bytes for value in self._values())
 
     def _values(self) -> list[Value]:
         """All that is packed, each once."""

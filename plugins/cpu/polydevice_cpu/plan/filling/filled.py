@@ -36,6 +36,8 @@ from polydevice_cpu.plan.filling.strips import StripCut
 from polydevice_cpu.plan.filling.with_numpy.means import is_a_mean, mean
 from polydevice_cpu.plan.plan import Plan, PlanParts
 from polydevice_cpu.plan.step import (
+    IN_TILES,
+    MACHINE_CODE,
     ArrayStep,
     Block,
     CodeStep,
@@ -352,10 +354,11 @@ class Filled:
             code = self._code_of_windows(step.primitive, place, numbers)
         if code is None:
             return None
-        self.is_for_now |= place not in found.staying and not is_in_tiles(code)
+        kind = IN_TILES if is_in_tiles(code) else MACHINE_CODE
+        self.is_for_now |= place not in found.staying and kind != IN_TILES
         read = [self.value(numbers[index]) for index in inputs]
         written = [self.value(numbers[Arg.DST])]
-        return CodeStep(step.name, step.type, code, read, written, step.layers)
+        return CodeStep(step.name, step.type, code, read, written, step.layers, kind)
 
     def _code_at_positions(
         self, given: Primitive, at: AtPositions, numbers: Mapping[int, int]
