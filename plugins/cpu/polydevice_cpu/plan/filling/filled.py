@@ -363,8 +363,7 @@ class Filled:
     def _code_at_positions(
         self, given: Primitive, at: AtPositions, numbers: Mapping[int, int]
     ) -> Code | None:
-        (positions, apart) = self._numbers[at.sizes]
-        most_us = at.most_us(self._most_us(given))
+        (positions, apart), most_us = self._numbers[at.sizes], at.most_us(self._most_us(given))
         if apart or most_us is None:
             return None
         assert isinstance(given, SymbolicPrimitive)
