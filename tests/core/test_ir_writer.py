@@ -371,3 +371,23 @@ def test_bodies_become_what_ir_can_express(taken, rng):
     around = np.pad(x, [(0, 0), (0, 0), (2, 2)], constant_values=-np.inf)
     largest = np.max([around[:, :, i : i + 9] for i in (0, 2, 4)], axis=0)
     np.testing.assert_allclose(answer, x.cumprod(1) if taken else largest, rtol=1e-5)
+
+
+@pytest.mark.parametrize("axes", [(-1, -3), (1, 0)])
+def test_pads_of_some_axes_come_back_the_same(axes, rng):
+    """Known when the network runs, of axes counted from either end."""
+    first, second = axes
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 9, opset_import: ["" : 18]>
+        padded (float[n, 3, 4] x, int64[4] pads) => (float[a, b, c] y)
+        <float value = {{2}}, int64[2] axes = {{{first}, {second}}}>
+        {{ y = Pad(x, pads, value, axes) }}"""
+    )
+    x, pads = rng.standard_normal((2, 3, 4)).astype(np.float32), np.array([1, 2, 0, 3])
+    (wanted,) = ReferenceEvaluator(model).run(None, {"x": x, "pads": pads})
+    with Core() as core:
+        network = core.read_network(model.SerializeToString())
+        topology, weights = ir_bytes(network)
+        answer = core.load_network(network, "CPU").infer({"x": x, "pads": pads})["y"]
+    np.testing.assert_array_equal(answer, wanted)
+    np.testing.assert_array_equal(by_openvino(topology, weights, [x, pads])[0], wanted)

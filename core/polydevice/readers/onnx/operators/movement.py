@@ -9,6 +9,7 @@ from polydevice.ops.blocks import DepthMode, SpaceToDepth
 from polydevice.ops.broadcast import Broadcast
 from polydevice.ops.concat import Concat
 from polydevice.ops.gather import Gather, GatherElements, GatherND
+from polydevice.ops.op import Op
 from polydevice.ops.pad import Pad, PadMode
 from polydevice.ops.reshape import Reshape, ShapeOf
 from polydevice.ops.scatter import (
@@ -109,7 +110,10 @@ def _pad_ends(n: OnnxNode, x: Port, both: Port, axes: Port | None) -> tuple[Port
     if axes is None:
         return ends[0], ends[1]
     zeros = n.like([0] * n.rank(x), both)
-    spread = [n.emit(ScatterUpdate(), zeros, axes, part, 0) for part in ends]
+    scatter: Op = ScatterElementsUpdate()
+    if chosen is not None:  # then sizes stay known as formulas; an IR has no negative ones there
+        scatter, axes = ScatterUpdate(), n.value([axis % n.rank(x) for axis in chosen])
+    spread = [n.emit(scatter, zeros, axes, part, 0) for part in ends]
     return spread[0], spread[1]
 
 
