@@ -30,10 +30,11 @@ FLOAT_REASON = "computed in floating point"
 """Key of a node's notes: why a quantised layer is not computed on integers."""
 
 ACCURACY_LEVEL = "accuracy_level"
-"""Key of a product's notes: 4 lets a device round what it multiplies with constants to 8 bits, each
-block of a row with a factor of its own, as ONNX Runtime's MatMulNBits has it."""
+"""Key of a product's notes: `EIGHT_BITS` lets a device round what it multiplies with constants to 8
+bits, each block of a row with a factor of its own, as ONNX Runtime's MatMulNBits has it."""
 
-EIGHT_BITS = 4
+EIGHT_BITS = "4"
+"""A text, as files keep notes."""
 
 VALUE_LIMIT = 1 << 16
 """Largest number of elements that shape inference computes ahead; shapes are far smaller."""

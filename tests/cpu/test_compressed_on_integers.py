@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -93,6 +95,26 @@ def test_rows_are_rounded_as_the_model_allows(core, bits, block, blocks, threads
             assert (away <= one + 1e-5 * reach).all()
             assert np.mean(away <= 1e-5 * reach) > 0.9
             assert np.mean(np.abs(answer - exact) <= 1e-5 * reach) < 0.1
+
+
+@with_products_of_bytes
+@pytest.mark.parametrize("how", ["written", "exported", "pickled"])
+def test_what_a_model_allows_is_kept(core, how, tmp_path) -> None:
+    """By files of IR, of compiled networks, and copies."""
+    model, x = _model(4, 32, 4, 70, level=4), _rows(5, 128)
+    network = core.read_network(model)
+    wanted = core.load_network(network, "CPU").infer({"x": x})["y"]
+    if how == "written":
+        core.read_network(model).serialize(tmp_path / "copy.xml")
+        network = core.read_network(tmp_path / "copy.xml")
+    elif how == "pickled":
+        network = pickle.loads(pickle.dumps(core.read_network(model)))
+    executable = core.load_network(network, "CPU")
+    if how == "exported":
+        executable = core.import_network(executable.export(), "CPU")
+    np.testing.assert_array_equal(executable.infer({"x": x})["y"], wanted)
+    exact = core.load_network(core.read_network(_model(4, 32, 4, 70)), "CPU").infer({"x": x})["y"]
+    assert not np.array_equal(wanted, exact)
 
 
 @with_products_of_bytes

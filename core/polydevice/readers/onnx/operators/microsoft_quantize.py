@@ -67,7 +67,7 @@ def matmul_n_bits(n: OnnxNode) -> Port:
             n.value(np.ascontiguousarray(zeros).view(kind.dtype), kind),
         )
     y = n.emit(MatMul(transpose_b=True), n.input(0), matrix)
-    if n.attribute("accuracy_level", 0) == EIGHT_BITS:
+    if n.attribute("accuracy_level", 0) == int(EIGHT_BITS):
         y.node.rt_info[ACCURACY_LEVEL] = EIGHT_BITS
     bias = n.optional(5)
     return y if bias is None else n.emit(Add(), y, bias)
