@@ -356,7 +356,7 @@ def _append_sums(code: TileCode, form: Form, blocks: int, halves: int) -> None:
     code.step(R15, 8)
     code.again(R9, next_line)
     code.slot(R8, "sums")
-    code.raw("41ba")  # r10d = …
+    code.text += bytes((0x41, 0xBA))  # r10d = …
     code.text += (LANE * blocks).to_bytes(4, "little")
     for block in range(blocks):
         code.store_tile(block, R8, R10, LANE * block)

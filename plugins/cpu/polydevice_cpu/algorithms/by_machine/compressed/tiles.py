@@ -329,7 +329,7 @@ def _append_sums(code: Tiles, half: int, tiles: int) -> None:
     code.move(RDX, R15)
     code.compare(RDX, ROWS * tiles)
     are_fewer = code.ahead("0f8e")  # jle
-    code.raw(f"ba{ROWS * tiles:02x}000000")  # mov edx, …
+    code.text += struct.pack("<BI", 0xBA, ROWS * tiles)  # mov edx, …
     code.here(are_fewer)
     row_at = len(code.text)
     for column in range(2):
