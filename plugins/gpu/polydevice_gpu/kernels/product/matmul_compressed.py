@@ -84,10 +84,10 @@ class MatmulCompressedFed(CompressedKernel):
     """Matrix units as below; the matrix is copied to local memory in bulk, far ahead.
 
     One row, H200, events, the best mode of the others behind: 14336 columns of 4096 terms of 4 bits
-    in blocks of 32 18.1 and 22.7 us, 4096 of 14336 20.4 and 24.2, 4096 of 4096 11.1 and 12.1; in
-    blocks of 128 17.4 and 17.8, 19.7 and 18.6, 10.8 and 10.0; of 8 bits 23.1 and 24.0, 25.3 and
-    30.4, 13.0 and 12.3. All but a floor of 7 us grows with the bytes, at 2.8 TB/s of 4 bits and
-    3.7 of 8; that more of them are under way changes little.
+    in blocks of 32 17.7 and 22.4 us, 4096 of 14336 18.6 and 23.9, 4096 of 4096 10.4 and 11.0; in
+    blocks of 128 18.1 and 19.0, 19.2 and 19.3, 10.0 and 10.0; of 8 bits 22.8 and 24.0, 24.2 and
+    30.6, 11.9 and 11.6. All but a floor of 7 us grows with the bytes, at 2.8 TB/s of 4 bits and
+    3.7 of 8.
     """
 
     modes = tuple(
@@ -124,8 +124,16 @@ class MatmulCompressedFed(CompressedKernel):
         )
 
     def default_mode(self, node: GpuNode, target: Target) -> int:
-        """The fewest meetings of a group's warps."""
-        return next(n for n, m in enumerate(self.modes) if self.mode_supports(node, m, target))
+        """Large stages; of long columns of 4 bits two groups on a processor.
+
+        Columns of 4096 terms of 4 bits took 17.7 to 18.1 us with stages of 4 parts for each warp
+        and 19.7 to 20.3 with 2, of 14336 terms 20.0 to 20.6 and with two groups 18.6 to 19.2.
+        """
+        is_long = node.inputs[0].shape[-1] > _LONG
+        few = node.operation(CompressedMatMul).bits == 4
+        order = (1 if is_long and few else 3, *range(len(self.modes)))
+        found: int = next(n for n in order if self.mode_supports(node, self.modes[n], target))
+        return found
 
     def mode_supports(self, node: GpuNode, mode: Mode, target: Target) -> bool:
         """Rows and two stages fit in local memory."""
@@ -261,9 +269,12 @@ class MatmulCompressedMma(CompressedKernel):
         return each > 0 and halves <= _LOCAL_BYTES and each * _most_rows(node) * 8 <= _MOST_HELD
 
     def default_mode(self, node: GpuNode, target: Target) -> int:
-        """More warps for long columns, more columns for each where there are few."""
+        """More warps for long columns, and where there are few.
+
+        4096x4096 of 4 bits took 10.0 us with 8 of them, 10.5 with 4 and 11.4 with two tiles each.
+        """
         columns, terms = node.output.shape[-1], node.inputs[0].shape[-1]
-        wanted = 1 if terms > _LONG else 2 if columns <= 32 * target.compute_units else 0
+        wanted = 1 if terms > _LONG or columns <= 32 * target.compute_units else 0
         order = (wanted, *range(len(self.modes)))
         found: int = next(n for n in order if self.mode_supports(node, self.modes[n], target))
         return found
