@@ -206,6 +206,29 @@ def _check_beside(side, sizes, digits, many_rows) -> None:
 
 
 @with_products_of_bytes
+def test_sums_of_long_blocks_fit() -> None:
+    """The largest digits times the largest bytes; blocks that might not fit are left to floats."""
+    assert product.has_code(8, 8 * 4099)
+    assert product.has_code(8, 8 * 12503 * 128)
+    assert not product.has_code(8, 8 * 12503)
+    terms = 8 * 4099
+    q = np.full((64, terms), 127, np.int8)
+    q[1::2] = -128
+    matrix = packing.Matrix(
+        8, packing.packed(q, 8, 0), packing.spread(np.ones((64, 1), np.float32), terms), 64, terms
+    )
+    for digits in (1, 3):
+        x = np.ones((3, terms), np.float32)
+        x[1], x[2, ::2] = -1, -1
+        y = np.empty((3, 64), np.float32)
+        room = np.empty(product.room(matrix, 3, digits, 1), np.uint8)
+        call = product.code_of(matrix, 3, digits, 1).bound([address_of(a) for a in (x, y, room)])
+        assert call() == 0
+        reach = np.abs(q.astype(float)).sum(axis=1)
+        assert (np.abs(y - x.astype(float) @ q.T.astype(float)) <= 1e-6 * reach).all()
+
+
+@with_products_of_bytes
 def test_integers_with_another_center() -> None:
     """Signed ones of 4 bits, and unsigned ones of 8."""
     rng = np.random.default_rng(1)

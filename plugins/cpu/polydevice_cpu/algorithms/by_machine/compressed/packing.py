@@ -83,8 +83,15 @@ def packed(q: Array, bits: int, center: int) -> Array:
     return np.ascontiguousarray(made).reshape(panels, -1)
 
 
-MOST_TERMS = 1024
-"""Of a block, if it can be divided: a panel's are unpacked at once, to 128 KB."""
+MOST_TERMS, LEAST_TERMS = 1024, 64
+"""Of a block, if it can be divided so: a panel's are unpacked at once, to 128 KB."""
+
+
+def size_of_blocks(block: int) -> int:
+    """Return how many terms have one scale where blocks of so many are divided, if they can be."""
+    sizes = (block // parts for parts in range(1, block // 8 + 1) if block % (8 * parts) == 0)
+    size = next((each for each in sizes if each <= MOST_TERMS), block)
+    return size if size >= min(LEAST_TERMS, block) else block
 
 
 def spread(scales: Array, block: int) -> Array:
@@ -94,9 +101,7 @@ def spread(scales: Array, block: int) -> Array:
         scales: as the model has them.
         block: how many terms have one.
     """
-    sizes = (block // parts for parts in range(1, block // 8 + 1) if block % (8 * parts) == 0)
-    size = next((each for each in sizes if each <= MOST_TERMS), block)
-    scales = scales.repeat(block // size, axis=1)
+    scales = scales.repeat(block // size_of_blocks(block), axis=1)
     columns, blocks = scales.shape
     panels = -(-columns // COLUMNS)
     whole = np.zeros((panels * COLUMNS, blocks), np.float32)

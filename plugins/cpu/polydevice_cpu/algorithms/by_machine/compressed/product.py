@@ -24,6 +24,7 @@ from polydevice_cpu.algorithms.by_machine.compressed.packing import (
     TOGETHER,
     Matrix,
     as_floats,
+    size_of_blocks,
 )
 
 MOST_FEW, LEAST_BLOCK = 16, 32
@@ -35,9 +36,14 @@ PIECE = 256
 """Terms of a panel that are made tiles at once: they take 32 KB then, and stay in a cache."""
 
 
+_LONGEST = 1 << 16
+"""Terms of a block whose sums of products of bytes surely fit into 32 bits."""
+
+
 def has_code(bits: int, block: int) -> bool:
     """Whether there is code for blocks of so many terms."""
-    return has_avx512("avx512_vnni") and block % 8 == 0 and block % TOGETHER[bits] == 0
+    is_whole = block % 8 == 0 and block % TOGETHER[bits] == 0
+    return is_whole and size_of_blocks(block) <= _LONGEST and has_avx512("avx512_vnni")
 
 
 def room(matrix: Matrix, rows: int, digits_of_each: int, threads: int) -> int:
