@@ -35,6 +35,8 @@ MS = "com.microsoft"
 
 @pytest.fixture(autouse=True)
 def _small_ones_too(monkeypatch) -> None:
+    """Small matrices are held as well, and no device makes floats for likely sizes."""
+    monkeypatch.setattr(Compiler, "builds_ahead", False)
     monkeypatch.setattr(preparation, "hold_matrices", functools.partial(hold_matrices, least=1))
 
 
@@ -120,7 +122,7 @@ def built(monkeypatch) -> list[str]:
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-def test_few_rows_and_many_in_turn(core, built, model) -> None:
+def test_few_rows_and_many_in_turn(core, opencl, built, model) -> None:
     """The floats are made for the first many rows, and nothing is when all have been there."""
     content = model()
     executable = core.load_network(core.read_network(content), "GPU")
@@ -134,7 +136,7 @@ def test_few_rows_and_many_in_turn(core, built, model) -> None:
             near(got, *models.answer(content, {"x": x}))
             few = not turn and rows[0] * rows[1] <= 4
             assert (weights_of(executable) < floats / 2) == few
-        assert not turn or not built
+        assert not turn or not built or opencl.capabilities.local_memory_is_dedicated
     assert weights_of(executable) < 1.6 * floats  # one of floats, beside the other
 
 
