@@ -131,7 +131,8 @@ class GpuExecutable(ExecutableNetwork):
     def _build_ahead(self) -> frozenset[cl.Program]:
         """Build for the likely shapes that the network takes; nothing if it takes none."""
         found: set[cl.Program] = set()
-        for alternatives in likely_shapes(self._prepared.network):
+        single = bool(self._prepared.matrices)
+        for alternatives in likely_shapes(self._prepared.network, single=single):
             for shapes in alternatives:
                 with contextlib.suppress(PolydeviceError), np.errstate(all="ignore"):
                     work = self._prepared, shapes, self._weights, self.memory

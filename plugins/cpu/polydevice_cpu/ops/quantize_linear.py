@@ -59,7 +59,23 @@ def dequantize_linear(
     kind = ElementType.of(scale.dtype) if given is ElementType.dynamic else given
     wide = np.dtype(np.float64 if x.dtype == np.int32 else np.float32)
     y = x.astype(wide)
+    if _has_whole_blocks(op, scale, x):  # without repeating scales, as large as what they scale
+        axis = op.axis % x.ndim + 1
+        blocks = y.reshape((*scale.shape[:axis], op.block_size, *scale.shape[axis:]))
+        if zero_point is not None:
+            blocks -= np.expand_dims(zero_point, axis).astype(wide)
+        blocks *= np.expand_dims(scale, axis).astype(np.float32)
+        return narrow(blocks.reshape(x.shape), kind.dtype)
     if zero_point is not None:
         y -= aligned(op, zero_point, x).astype(wide)
     factor = aligned(op, scale, x).astype(np.float32)
     return narrow(y * factor, kind.dtype)
+
+
+def _has_whole_blocks(op: DequantizeLinear, scale: Array, x: Array) -> bool:
+    """Whether every scale is that of a block, none of which is shorter."""
+    if not op.block_size or scale.ndim != x.ndim:
+        return False
+    sizes = list(scale.shape)
+    sizes[op.axis] *= op.block_size
+    return tuple(sizes) == x.shape

@@ -30,6 +30,7 @@ from polydevice_gpu.host_layers import bodies_of
 from polydevice_gpu.kernels.kernel import Choice
 from polydevice_gpu.passes import split_nv12_inputs as nv12
 from polydevice_gpu.rewrites import gpu_wishes
+from polydevice_gpu.rewrites.compressed import Matrix, hold_matrices
 from polydevice_gpu.rewrites.rounded import round_products
 from polydevice_gpu.runtime.plan import Plan
 from polydevice_gpu.runtime.state import known_starts
@@ -56,6 +57,7 @@ class Prepared:
         choices: kernels and modes that its plans run.
         joined_kernels: sources, plan by plan, that were built behind to run launches as one.
         constants: ids of its constants, which all plans share.
+        matrices: those that a plan reads as they are stored, or as floats; see `hold_matrices`.
     """
 
     network: Network
@@ -69,7 +71,8 @@ class Prepared:
     folded: Network = field(init=False)
     templates: Templates[Plan] = field(init=False)
     parts: LateParts = field(init=False)
-    constants: frozenset[int] = frozenset()
+    constants: set[int] = field(default_factory=set)
+    matrices: Mapping[int, Matrix] = field(default_factory=dict)
     size_inputs: frozenset[str] = frozenset()
     choices: set[Choice] = field(default_factory=set)
     joined_kernels: set[frozenset[str]] = field(default_factory=set)
@@ -156,9 +159,11 @@ def fold_ahead(prepared: Prepared) -> None:
             hold_integers(network, wide=wishes.wide, takes=wishes.takes)
             if target.sums_byte_vectors and prepared.settings.floats is not ElementType.f16:
                 round_products(network)
+        if prepared.settings.integers:
+            prepared.matrices = hold_matrices(network, prepared.services.evaluate)
         constant_folding(network, prepared.services.evaluate)
         join_branches(network, gpu_wishes(target).leave)
-    prepared.constants = frozenset(map(id, _constants(network)))
+    prepared.constants = set(map(id, _constants(network)))
 
 
 def prepare_templates(prepared: Prepared) -> None:

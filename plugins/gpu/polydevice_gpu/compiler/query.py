@@ -132,8 +132,10 @@ _ODD_SIZES = (125, 221, 61, 317, 31)
 latter, so that what is made for them is right for all others too."""
 
 
-def likely_shapes(network: Network) -> list[list[Shapes]]:
+def likely_shapes(network: Network, *, single: bool = False) -> list[list[Shapes]]:
     """Return shapes of all inputs, within what the network says of them, the likeliest first.
+
+    With `single`, one row has programs of its own as well: those of a text's next token.
 
     There is a list for odd sizes, and for each batch, of one item and of many, which take programs
     of their own; one less where the batch is known, and none where inputs have no known rank or
@@ -142,7 +144,8 @@ def likely_shapes(network: Network) -> list[list[Shapes]]:
     descs = [node.output.desc for node in network.parameters]
     if any(desc.shape is None or desc.kind != "tensor" for desc in descs):
         return []
-    kinds = [(batch, _LIKELY_SIZES) for batch in _LIKELY_BATCHES]
+    kinds: list[tuple[int, tuple[int, ...]]] = [(b, _LIKELY_SIZES) for b in _LIKELY_BATCHES]
+    kinds += [(1, (1,))] if single else []
     found: list[list[Shapes]] = []
     for batch, sizes in [(1, _ODD_SIZES), *kinds]:
         trials = [(batch, size, size) for size in sizes]

@@ -10,6 +10,7 @@ from polydevice.runtime.plan_cache import Shapes
 from polydevice.symbolic_size import array_of
 from polydevice_gpu.compiler import limits
 from polydevice_gpu.compiler.preparation import Prepared
+from polydevice_gpu.rewrites import compressed
 
 
 def use_variables(prepared: Prepared, network: Network, shapes: Shapes) -> None:
@@ -47,6 +48,16 @@ def use_shapes(prepared: Prepared, network: Network, shapes: Shapes) -> None:
         said = prepared.size_inputs
         given = {name: s for name, s in sizes.items() if s is not None and name not in said}
         network.reshape(given)
+
+
+def settle_matrices(prepared: Prepared, network: Network, _: Shapes) -> None:
+    """Let products of many rows read floats, which all plans share.
+
+    Raises:
+        NetworkError: rows have other terms than a matrix.
+    """
+    shared = compressed.settle_matrices(network, prepared.matrices)
+    prepared.constants.update(map(id, shared))
 
 
 def check_memory(prepared: Prepared, network: Network, _: Shapes) -> None:

@@ -57,6 +57,7 @@ SPECIALISE: tuple[Callable[[Prepared, Network, Shapes], None], ...] = (
     shape_stages.use_variables,  # before shapes: they become inputs, which have some
     shape_stages.use_size_inputs,  # likewise
     shape_stages.use_shapes,
+    shape_stages.settle_matrices,  # when rows are counted
     shape_stages.check_memory,  # before anything that would need the memory
 )
 """For each set of shapes of a whole network; bodies have theirs."""
