@@ -7,6 +7,7 @@ import pytest
 
 from polydevice_cpu.algorithms.by_machine.amx.layer import has_tiles_of_bytes
 from polydevice_cpu.plan import in_tiles
+from polydevice_cpu.plan.filling.by_machine import known_sizes
 from polydevice_cpu.plan.step import IN_TILES
 from tests.cpu.loading import load
 from tests.cpu.quantised_graphs import Graph, activated, convolution, reference, spread
@@ -55,7 +56,7 @@ def computed(core, model, feed, threads):
 @pytest.mark.parametrize("seed", range(24))
 @pytest.mark.parametrize("graph", [layers, rows])
 def test_networks_at_random(core, monkeypatch, graph, seed):
-    monkeypatch.setattr(in_tiles, "LEAST", 0)
+    monkeypatch.setattr(known_sizes, "LEAST", 0)
     rng = np.random.default_rng(seed)
     g, dtype, rank = Graph(rng), (np.uint8, np.int8)[seed % 2], 1 + seed % 3 // 2
     channels, batch = int(rng.integers(1, 80)), int(rng.integers(1, 4))
