@@ -335,7 +335,7 @@ class Templates(Generic[P]):
             self._note_failure(shapes, error)
         except PolydeviceError as error:  # the shapes may be at fault
             _log.debug("no plan with symbolic sizes: %s", error)
-        except Exception as error:
+        except Exception as error:  # made with numbers, it works or says what is wrong
             if not threading.main_thread().is_alive():  # then no pool of threads takes work
                 raise InferCancelledError("the process ends") from error
             if isinstance(error, TypeError) and "which has no callable" in str(error):

@@ -217,6 +217,23 @@ class Instructions:
         """Fill a vector with a number of 4 bytes from memory."""
         self.vector(0x18, register, 0, *place, behind=behind, kind=2, prefix=1)
 
+    def set_bits(self, bits: int) -> None:
+        """Set RAX to 32 bits."""
+        self.text += struct.pack("<BI", 0xB8, bits)
+
+    def fill_bits(self, register: int, bits: int) -> None:
+        """Fill a vector with a number of 4 bytes, by way of RAX."""
+        self.set_bits(bits)
+        self.vector(0x7C, register, 0, RAX, kind=2, prefix=1, is_memory=False)  # vpbroadcastd
+
+    def shifted(
+        self, register: int, source: int, bits: int, *, words: bool = False, is_signed: bool = False
+    ) -> None:
+        """Shift integers of 4 bytes to the right, or of 2; with the sign or without."""
+        opcode, kind = 0x71 if words else 0x72, 4 if is_signed else 2
+        self.vector(opcode, kind, register, source, prefix=1, is_memory=False)
+        self.text.append(bits)
+
     def gather(self, register: int, base: int, index: int, mask: int, *, behind: int = 0) -> None:
         """Load numbers of 4 bytes at [base + 4 * index], and so many behind, where a mask holds.
 

@@ -91,11 +91,6 @@ class _Rows(Instructions):
         """An instruction on integers: register = first and second."""
         self.vector(opcode, register, first, second, kind=kind, prefix=1, is_memory=False)
 
-    def shifted(self, register: int, source: int, bits: int) -> None:
-        """Shift to the right, with the sign."""
-        self.vector(0x72, 4, register, source, prefix=1, is_memory=False)
-        self.text.append(bits)
-
     def through(self, item: Callable[[int], None]) -> None:
         """Go through a block: whole vectors, and what is left; RAX points to its numbers."""
         self.load(RBX, RDI, TERMS)
@@ -137,7 +132,7 @@ def of_rows(digits: int, rest: int) -> bytes:
     for number in range(len(_NUMBERS)):
         code.spread(_ABSOLUTE + number, RDI, behind=2 * _CONSTANTS + number)
     for mask, bits in ((_LAST, (1 << rest) - 1), (_FIRST, 1)):
-        code.raw("b8" + struct.pack("<I", bits).hex())  # mov eax, …
+        code.set_bits(bits)
         code.set_mask(mask, RAX)
     # RSI: a row; R8, R9: its digits and heads; R12: rows left.
     code.load(RSI, RDI, 0)
@@ -209,7 +204,7 @@ def _append_block(code: _Rows) -> None:
             code.vector(0x31, 8, 0, place, kind=2, prefix=2, mask=mask)  # vpmovdb
             if number < code.digits - 1:
                 code.whole(_ADD_WORDS, 8, 8, _HALF)
-                code.shifted(8, 8, 8)
+                code.shifted(8, 8, 8, is_signed=True)
             code.step(place, 16 if not mask else code.rest)
         code.step(RAX, 64 if not mask else 4 * code.rest)
 
@@ -287,8 +282,7 @@ def product(bits: int, digits: int) -> bytes:
     code, most = _Product(bits, digits), MOST_ROWS[digits]
     code.begin(_SLOTS)
     for register, number in ((_LOW_BITS, 0x0F0F0F0F), (_BASE, 0x43800000)):  # 256.0
-        code.raw("b8" + struct.pack("<I", number).hex())
-        code.vector(0x7C, register, 0, RAX, kind=2, prefix=1, is_memory=False)  # vpbroadcastd
+        code.fill_bits(register, number)
     # R12, R13, R14: a panel's integers, scales and results; RDX: terms.
     for register, place in ((R12, INTEGERS), (R13, SCALES), (R14, RESULT), (RDX, TERMS)):
         code.load(register, RDI, place)
@@ -411,8 +405,7 @@ def _append_terms(code: _Product, first: int) -> None:
         fours.append(code.weights + code.vectors)
         for vector in range(code.vectors):
             weights, upper = (each + vector for each in fours)
-            code.vector(0x72, 2, upper, weights, prefix=1, is_memory=False)  # vpsrld
-            code.text.append(4)
+            code.shifted(upper, weights, 4)
             for each in (weights, upper):
                 code.vector(AND, each, each, _LOW_BITS, prefix=1, is_memory=False)
     code.step(R11, 64 * VECTORS)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import struct
 from functools import lru_cache
 
-from polydevice_cpu.algorithms.by_machine.amx.instructions import ROWS, TileInstructions
+from polydevice_cpu.algorithms.by_machine.amx.instructions import ROWS
 from polydevice_cpu.algorithms.by_machine.functions import AND
 from polydevice_cpu.algorithms.by_machine.instructions import (
     LOAD,
@@ -20,6 +19,7 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
     RDI,
     RSI,
     SUB,
+    Instructions,
 )
 
 PARTS = 3
@@ -37,20 +37,6 @@ _MAX_OF_WORDS, _SUBTRACT_FLOATS = 0x3F, SUB
 def step_of(block: int) -> int:
     """Return how many terms of a block are multiplied at once; 0 where none are."""
     return next((step for step in STEPS if block % step == 0), 0)
-
-
-class Tiles(TileInstructions):
-    """Instructions on tiles, and on what becomes their numbers."""
-
-    def shifted(self, register: int, source: int, bits: int, *, words: bool = False) -> None:
-        """Shift numbers of 4 bytes, or of 2, to the right."""
-        self.vector(0x71 if words else 0x72, 2, register, source, prefix=1, is_memory=False)
-        self.text.append(bits)
-
-    def fill(self, register: int, number: int) -> None:
-        """Fill a vector with a number of 4 bytes."""
-        self.raw("b8" + struct.pack("<I", number).hex())  # mov eax, …
-        self.vector(0x7C, register, 0, RAX, kind=2, prefix=1, is_memory=False)  # vpbroadcastd
 
 
 # What `parts_of_rows` is told behind addresses: how many rows there are, bytes from one to the
@@ -74,15 +60,15 @@ def parts_of_rows(step: int) -> bytes:
     Args:
         step: terms that are multiplied at once.
     """
-    code = Tiles()
+    code = Instructions()
     code.begin(0)
     for register, number in (
         *((_UPPER, 0xFFFF0000), (_WITHOUT_SIGN, 0x7FFFFFFF)),
         (_INFINITE, 0x7F800000),
     ):
-        code.fill(register, number)
+        code.fill_bits(register, number)
     code.clear(_LARGEST)
-    code.raw("b8ff000000")  # mov eax, 255
+    code.set_bits(255)
     code.set_mask(1, RAX)
     tile_bytes = 2 * step * ROWS
     # RSI: a row; R8: its parts; R12: rows left; R13: of this tile.
@@ -124,7 +110,7 @@ def parts_of_rows(step: int) -> bytes:
     return bytes(code.text)
 
 
-def _append_split(code: Tiles, step: int, tile_bytes: int) -> None:
+def _append_split(code: Instructions, step: int, tile_bytes: int) -> None:
     """Split the numbers of a step that R9 points to; R10 says where to."""
     mask = 1 if step < 16 else 0
     for half in range(max(step // 16, 1)):

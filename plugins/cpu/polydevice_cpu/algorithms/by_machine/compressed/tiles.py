@@ -13,9 +13,9 @@ from functools import lru_cache
 import numpy as np
 
 from polydevice.dtype import Array
-from polydevice_cpu.algorithms.by_machine.amx.instructions import ROWS
+from polydevice_cpu.algorithms.by_machine.amx.instructions import ROWS, TileInstructions
 from polydevice_cpu.algorithms.by_machine.compressed.packing import CENTERS, COLUMNS, VECTORS
-from polydevice_cpu.algorithms.by_machine.compressed.parts import ADDRESSES, PARTS, Tiles
+from polydevice_cpu.algorithms.by_machine.compressed.parts import ADDRESSES, PARTS
 from polydevice_cpu.algorithms.by_machine.functions import OR
 from polydevice_cpu.algorithms.by_machine.instructions import (
     LOAD,
@@ -97,7 +97,7 @@ def product(bits: int, step: int) -> bytes:
         bits: of the matrix: 4 or 8.
         step: terms that are multiplied at once.
     """
-    code = Tiles()
+    code = TileInstructions()
     code.begin(_SLOTS)
     code.load(RAX, RDI, KEPT)
     code.begin_tiles(RAX)
@@ -133,7 +133,7 @@ def product(bits: int, step: int) -> bytes:
     return bytes(code.text)
 
 
-def _append_place(code: Tiles, slot: int, at: int) -> None:
+def _append_place(code: TileInstructions, slot: int, at: int) -> None:
     """Note a place in the room, which RAX has then."""
     code.load(RAX, RDI, _ROOM)
     code.add(RAX, RDI, at)
@@ -143,18 +143,18 @@ def _append_place(code: Tiles, slot: int, at: int) -> None:
 _TABLE, _BYTE, _MAGIC, _OFFSET = 31, 30, 29, 28
 
 
-def _append_constants(code: Tiles, bits: int) -> None:
+def _append_constants(code: TileInstructions, bits: int) -> None:
     """Load what integers become numbers of 16 bits with."""
     if bits == 4:
         code.vector(LOAD, _TABLE, 0, RAX, behind=1)
         return
     magic = np.array([2**23 + CENTERS[8]], np.float32).view(np.uint32)
-    code.fill(_BYTE, 0xFF)
-    code.fill(_MAGIC, 0x4B000000)
-    code.fill(_OFFSET, int(magic[0]))
+    code.fill_bits(_BYTE, 0xFF)
+    code.fill_bits(_MAGIC, 0x4B000000)
+    code.fill_bits(_OFFSET, int(magic[0]))
 
 
-def _append_unpacked(code: Tiles, bits: int, step: int) -> None:
+def _append_unpacked(code: TileInstructions, bits: int, step: int) -> None:
     """Make tiles of a piece: for each step those of 16 columns each; go to the next one."""
     code.load(RSI, RSP, _OF_INTEGERS)
     code.load(R9, RDI, _ROOM)
@@ -175,7 +175,7 @@ def _append_unpacked(code: Tiles, bits: int, step: int) -> None:
     code.store(RSI, RSP, _OF_INTEGERS)
 
 
-def _append_four(code: Tiles, place: int) -> None:
+def _append_four(code: TileInstructions, place: int) -> None:
     """Make pairs of 16 columns' eight terms of 4 bits, and store them."""
     for row, bits in enumerate((0, 8, 4, 12)):
         if bits:
@@ -185,7 +185,7 @@ def _append_four(code: Tiles, place: int) -> None:
         code.vector(STORE, 2, 0, R9, offset_bytes=place + 64 * row)
 
 
-def _append_eight(code: Tiles, place: int) -> None:
+def _append_eight(code: TileInstructions, place: int) -> None:
     """Make pairs of 16 columns' four terms of 8 bits, and store them."""
     for row in range(2):
         for number, bits in enumerate((8 * row, 8 * row + 16), 1):
@@ -202,13 +202,13 @@ def _append_eight(code: Tiles, place: int) -> None:
         code.vector(STORE, 1, 0, R9, offset_bytes=place + 64 * row)
 
 
-def _append_zeros(code: Tiles) -> None:
+def _append_zeros(code: TileInstructions) -> None:
     """Let totals of a panel be 0."""
     code.clear(0)
     _append_totals(code, lambda vector: code.vector(STORE, 0, 0, RBX, behind=vector))
 
 
-def _append_totals(code: Tiles, access: Callable[[int], None]) -> None:
+def _append_totals(code: TileInstructions, access: Callable[[int], None]) -> None:
     """Go through all rows of totals, which RBX points to."""
     code.load(RBX, RDI, _ROOM)
     code.add(RBX, RDI, TOTALS_AT)
@@ -221,7 +221,7 @@ def _append_totals(code: Tiles, access: Callable[[int], None]) -> None:
     code.again(RCX, row)
 
 
-def _append_written(code: Tiles) -> None:
+def _append_written(code: TileInstructions) -> None:
     """Write totals of a panel to results, and go to the next ones."""
     code.raw("48c7c0ffffffff")  # mov rax, -1
     code.load(RCX, RSP, _LEFT)
@@ -246,7 +246,7 @@ _SUMS, _ROWS, _COLUMNS = 0, 4, 6
 """The first tiles of each: two by two, of two, and of two."""
 
 
-def _append_half(code: Tiles, half: int, step: int) -> None:
+def _append_half(code: TileInstructions, half: int, step: int) -> None:
     """Multiply all rows with a half of a panel: 32 of them at once, or what is left."""
     # R8: parts of rows; RSI: totals; R15: rows left; R10, R11, R13: bytes from row to row.
     code.load(R8, RSP, _OF_ROWS)
@@ -270,7 +270,7 @@ def _append_half(code: Tiles, half: int, step: int) -> None:
     code.here(are_done)
 
 
-def _append_blocks(code: Tiles, half: int, step: int, tiles: int) -> None:
+def _append_blocks(code: TileInstructions, half: int, step: int, tiles: int) -> None:
     """Multiply so many tiles of rows with a half of a panel, block after block.
 
     RSI is behind their totals then.
@@ -320,7 +320,7 @@ def _append_blocks(code: Tiles, half: int, step: int, tiles: int) -> None:
     code.move(RSI, R14)
 
 
-def _append_sums(code: Tiles, half: int, tiles: int) -> None:
+def _append_sums(code: TileInstructions, half: int, tiles: int) -> None:
     """Add sums, which RBX points to, times scales to totals; R14 is behind these then."""
     for column in range(2):
         code.vector(LOAD, 2 + column, 0, RBP, behind=2 * half + column)

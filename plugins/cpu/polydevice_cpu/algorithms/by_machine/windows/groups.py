@@ -16,7 +16,6 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
     RBP,
     RDI,
     RSP,
-    Instructions,
 )
 from polydevice_cpu.algorithms.by_machine.windows.window_code import (
     AT,
@@ -43,18 +42,13 @@ def append_begin(code: WindowCode, bundle: Bundle) -> None:
         return
     spread = partial(code.vector, 0x7C, kind=2, prefix=1, is_memory=False)
     for number in range(bundle.in_vector):
-        _set_bits(code, ((1 << bundle.results) - 1) << bundle.results * number)
+        code.set_bits(((1 << bundle.results) - 1) << bundle.results * number)
         code.set_mask(_OF_GROUP, RAX)
         for channel in range(bundle.given):
             if number == 0:
                 code.clear(_PLACES + channel)
-            _set_bits(code, number * bundle.given + channel)
+            code.set_bits(number * bundle.given + channel)
             spread(_PLACES + channel, 0, RAX, mask=_OF_GROUP)
-
-
-def _set_bits(code: Instructions, number: int) -> None:
-    code.raw("b8")  # mov eax, …
-    code.text += struct.pack("<I", number)
 
 
 def append_taps(code: WindowCode, bundle: Bundle, append: Callable[[int], None]) -> None:
