@@ -42,6 +42,19 @@ def missing_avx512(*flags: str) -> str:
     return missing(*flags)
 
 
+_AMX = 0xFEF
+"""oneDNN's bits of an instruction set with tiles."""
+
+
+def missing_tiles(*flags: str) -> str:
+    """The same of AMX tiles, which oneDNN may have been told not to use as well."""
+    reason, found = missing_avx512("amx_tile", *flags), library()
+    if reason or found is None:
+        return reason
+    uses_them = found.value("get_effective_cpu_isa") & _AMX == _AMX
+    return "" if uses_them else "oneDNN is told not to use AMX tiles"
+
+
 def needs(reason: str) -> pytest.MarkDecorator:
     """Skip a test for a reason, if there is one."""
     return pytest.mark.skipif(bool(reason), reason=reason)
@@ -50,6 +63,7 @@ def needs(reason: str) -> pytest.MarkDecorator:
 with_avx = needs(missing("avx"))
 with_avx2 = needs(missing("avx2", "fma"))
 with_avx512 = needs(missing_avx512())
+with_tiles_of_bytes = needs(missing_tiles("amx_int8", "fsrm"))
 
 
 def by_machine_code(executable):

@@ -12,12 +12,12 @@ from polydevice_cpu.algorithms.by_machine.compressed import packing, product
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.passes.integers import compressed as compressing
 from tests.absent import wants
-from tests.cpu.machine_code import missing_avx512, needs
+from tests.cpu.machine_code import missing_avx512, missing_tiles, needs
 from tests.cpu.quantised_graphs import reference
 from tests.guard_pages import SIDES, guarded
 
 with_products_of_bytes = needs(missing_avx512("avx512_vnni"))
-with_tiles = needs(missing_avx512("avx512_vnni", "amx_tile", "amx_bf16"))
+with_tiles = needs(missing_tiles("avx512_vnni", "amx_bf16"))
 
 
 @pytest.fixture(autouse=True)

@@ -5,16 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from polydevice_cpu.algorithms.by_machine.amx.layer import has_tiles_of_bytes
 from polydevice_cpu.plan import in_tiles
 from polydevice_cpu.plan.filling.by_machine import known_sizes
 from polydevice_cpu.plan.step import IN_TILES
 from tests.cpu.loading import load
+from tests.cpu.machine_code import with_tiles_of_bytes
 from tests.cpu.quantised_graphs import Graph, activated, convolution, reference, spread
 
-pytestmark = pytest.mark.skipif(
-    not has_tiles_of_bytes(), reason="no AMX tiles, or oneDNN is told not to use them"
-)
+pytestmark = with_tiles_of_bytes
 
 
 def layers(g, dtype, channels, rank):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from polydevice_cpu.algorithms.by_machine.amx.layer import has_tiles_of_bytes, is_in_tiles
+from polydevice_cpu.algorithms.by_machine.amx.layer import is_in_tiles
 from polydevice_cpu.algorithms.by_machine.code import has_avx512
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.library import library
@@ -16,6 +16,7 @@ from polydevice_cpu.plan.filling.by_machine import integers, tiles
 from polydevice_cpu.plan.step import CodeStep, PrimitiveStep
 from polydevice_cpu.processor import has_int8
 from tests.cpu.loading import load, wait_for_settling
+from tests.cpu.machine_code import with_tiles_of_bytes
 from tests.cpu.proved import unproved
 from tests.cpu.quantised_graphs import Graph, activated, reference, spread
 
@@ -208,9 +209,7 @@ def test_integers_of_new_shapes(core, monkeypatch, graph, width, dtype, threads,
     assert seen or not (has_strips if by is in_strips else has_code)
 
 
-@pytest.mark.skipif(
-    not has_tiles_of_bytes(), reason="no AMX tiles, or oneDNN is told not to use them"
-)
+@with_tiles_of_bytes
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 @pytest.mark.parametrize("width", [24, 50, 70])

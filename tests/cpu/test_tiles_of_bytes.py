@@ -13,11 +13,10 @@ from polydevice_cpu.algorithms.by_machine.windows.following import Function
 from polydevice_cpu.algorithms.by_machine.windows.integers import Held, Integers
 from polydevice_cpu.algorithms.by_machine.windows.sums import Constants
 from polydevice_cpu.onednn.engine import address_of
+from tests.cpu.machine_code import with_tiles_of_bytes
 from tests.guard_pages import SIDES, guarded
 
-pytestmark = pytest.mark.skipif(
-    not layer.has_tiles_of_bytes(), reason="no AMX tiles, or oneDNN is told not to use them"
-)
+pytestmark = with_tiles_of_bytes
 
 DTYPES = {Held.FLOATS: np.float32, Held.UNSIGNED: np.uint8, Held.SIGNED: np.int8}
 RANGES = {Held.UNSIGNED: (0.0, 255.0), Held.SIGNED: (-128.0, 127.0)}
