@@ -201,6 +201,37 @@ COPIES_IN_C = """
     for (int b = 0; b < bytes; b++) (to)[b] = ((__global const uchar*)(from))[b];
 #define AWAIT(stage, phase) barrier(CLK_LOCAL_MEM_FENCE);
 """
+BYTES_IN_C = """
+#undef FROM_LANE
+#undef BYTES_OF
+#undef ADD_BYTES
+#undef BARRIER_OF_ANY
+static inline uint bytes_of(uint a, uint b, uint which) {
+    const ulong both = a | (ulong)b << 32;
+    uint result = 0;
+    for (int i = 0; i < 4; i++)
+        result |= (uint)(both >> 8 * (which >> 4 * i & 7) & 255) << 8 * i;
+    return result;
+}
+#define BYTES_OF(to, a, b, which) to = bytes_of(a, b, which)
+#define ADD_BYTES(sum, bytes) \
+    for (int i = 0; i < 4; i++) sum += (char)((bytes) >> 8 * i);
+#define BARRIER_OF_ANY(result, found) \
+    { \
+        exchange[thread] = found; \
+        barrier(CLK_LOCAL_MEM_FENCE); \
+        result = 0; \
+        for (int i = 0; i < THREADS; i++) result |= exchange[i]; \
+        barrier(CLK_LOCAL_MEM_FENCE); \
+    }
+#define FROM_LANE(to, from, bit) \
+    { \
+        exchange[thread] = from; \
+        barrier(CLK_LOCAL_MEM_FENCE); \
+        to = exchange[thread ^ (bit)]; \
+        barrier(CLK_LOCAL_MEM_FENCE); \
+    }
+"""
 MMA, FED = MatmulCompressedMma, MatmulCompressedFed
 
 
@@ -212,26 +243,29 @@ MMA, FED = MatmulCompressedMma, MatmulCompressedFed
         pytest.param(MMA, 8, 1, 21, 960, 64, 0, marks=pytest.mark.full),
         (FED, 4, 1, 83, 2080, 32, 5),
         pytest.param(FED, 4, 1, 16, 512, 32, 5, marks=pytest.mark.full),  # one stage, and one step
-        pytest.param(FED, 4, 3, 19, 1280, 640, 0, marks=pytest.mark.full),
+        pytest.param(FED, 4, 3, 19, 1280, 640, 1, marks=pytest.mark.full),
+        pytest.param(FED, 8, 2, 37, 640, 32, 3, marks=pytest.mark.full),
         pytest.param(FED, 8, 1, 50, 1088, 64, 5, marks=pytest.mark.full),
     ],
 )
 def test_matrix_units_multiply_numbers_as_they_are_stored(
     core, opencl, monkeypatch, kernel, bits, rows, columns, terms, block, mode
 ) -> None:
-    """Rows of very different sizes, one of them infinite: f32's precision, though of halves."""
+    """Rows of very different sizes, one of them infinite: f32's precision, though of less bits."""
     module = importlib.import_module("polydevice_gpu.compiler.compiler")
     target = dataclasses.replace(target_of(opencl), matrix_unit=True, warp_group_unit=True)
     target = dataclasses.replace(target, compute_units=1)
     launches = kernel.launches
     monkeypatch.setattr(module, "target_of", lambda _: target)
-    instructions = UNITS_IN_C + (COPIES_IN_C if kernel is FED else "")
+    instructions = BYTES_IN_C + COPIES_IN_C if kernel is FED else UNITS_IN_C
     monkeypatch.setattr(
         kernel,
         "launches",
         lambda *given: [
             dataclasses.replace(made, text=made.text.replace(warp_groups.MARK, ""))
-            for made in (in_c(launch, instructions) for launch in launches(*given))
+            for made in (
+                in_c(launch, instructions, of_bytes=kernel is FED) for launch in launches(*given)
+            )
         ],
     )
     product = "polydevice_gpu.kernels.product.matmul_compressed"

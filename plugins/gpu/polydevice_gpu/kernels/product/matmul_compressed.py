@@ -81,23 +81,25 @@ class MatmulCompressedVector(CompressedKernel):
 
 @kernel(CompressedMatMul)
 class MatmulCompressedFed(CompressedKernel):
-    """Matrix units as below; the matrix is copied to local memory in bulk, far ahead.
+    """Matrix units multiply bytes; the matrix is copied to local memory in bulk, far ahead.
 
-    One row, H200, events, the best mode of the others behind: 14336 columns of 4096 terms of 4 bits
-    in blocks of 32 17.7 and 22.4 us, 4096 of 14336 18.6 and 23.9, 4096 of 4096 10.4 and 11.0; in
-    blocks of 128 18.1 and 19.0, 19.2 and 19.3, 10.0 and 10.0; of 8 bits 22.8 and 24.0, 24.2 and
-    30.6, 11.9 and 11.6. All but a floor of 7 us grows with the bytes, at 2.8 TB/s of 4 bits and
-    3.7 of 8.
+    Numbers of the matrix are bytes as they are stored, and those of the rows four digits of 8 bits,
+    so that a product of 16 columns and 32 terms is one instruction, and six make its bytes of 4
+    bits. One row, H200, events, the best mode of the others behind: 14336 columns of 4096 terms of
+    4 bits in blocks of 32 14.1 and 22.4 us, 4096 of 14336 15.1 and 23.9, 4096 of 4096 7.9 and 11.0;
+    in blocks of 128 13.4 and 19.0, 14.5 and 19.3, 8.1 and 10.0; of 8 bits 20.4 and 24.0, 21.4 and
+    30.6, 9.5 and 11.6. A launch that does nothing takes 5, one that copies the matrix alone 9 to
+    10 (4 bits); what is left are digits of the rows, 2 to 3, and products, 3 to 5.
     """
 
     modes = tuple(
         {"WARPS": warps, "DEPTH": depth, "EACH": each}
         for warps, depth, each in (
-            (8, 2, 1),
+            (16, 2, 1),
+            (16, 1, 1),
             (8, 2, 2),
             (8, 1, 2),
             (8, 4, 1),
-            (16, 1, 1),
             (4, 4, 2),
         )
     )
@@ -115,25 +117,15 @@ class MatmulCompressedFed(CompressedKernel):
     def yields(self, node: GpuNode, target: Target) -> str:
         """Small matrices become a part of larger launches; more rows were not measured."""
         columns, terms = node.output.shape[-1], node.inputs[0].shape[-1]
-        block = terms // node.inputs[2].shape[1]
-        others = node.operation(CompressedMatMul).bits == 4 and block % 128 == 0
         return unless(
             (math.prod(node.inputs[0].shape[:-1]) == 1, LOCAL_MEMORY_IS_FASTER),
             (columns * terms >= _LARGE, LOCAL_MEMORY_IS_FASTER),
-            (not others or columns > 32 * target.compute_units, LOCAL_MEMORY_IS_FASTER),
         )
 
     def default_mode(self, node: GpuNode, target: Target) -> int:
-        """Large stages; of long columns of 4 bits two groups on a processor.
-
-        Columns of 4096 terms of 4 bits took 17.7 to 18.1 us with stages of 4 parts for each warp
-        and 19.7 to 20.3 with 2, of 14336 terms 20.0 to 20.6 and with two groups 18.6 to 19.2.
-        """
-        is_long = node.inputs[0].shape[-1] > _LONG
-        few = node.operation(CompressedMatMul).bits == 4
-        order = (1 if is_long and few else 3, *range(len(self.modes)))
-        found: int = next(n for n in order if self.mode_supports(node, self.modes[n], target))
-        return found
+        """Stages that have least to spare, large ones rather than small."""
+        fitting = (n for n, mode in enumerate(self.modes) if self.mode_supports(node, mode, target))
+        return min(fitting, key=lambda n: (_Feeding.of(node, self.modes[n]).eights, n))
 
     def mode_supports(self, node: GpuNode, mode: Mode, target: Target) -> bool:
         """Rows and two stages fit in local memory."""
@@ -188,10 +180,17 @@ class _Feeding:
         terms = node.inputs[0].shape[-1]
         chunk = mode["WARPS"] * mode["DEPTH"] * 512 // bits
         alone = cls(bits, terms, terms // node.inputs[2].shape[1], chunk, 0)
-        kept = 2 * rows * 16 * (alone.eights + 4) + 4 * rows * mode["WARPS"] * 2 * 16
+        digits = 32 * rows * alone.eights
+        sums = 16 * rows * (alone.eights * 8 // min(alone.span, alone.share))
+        parts = 64 * 16 * mode["WARPS"]
         stage = 16 * (chunk * bits // 8 + chunk // alone.span * 5) + 8
-        room = _ALL_LOCAL_BYTES // mode["EACH"] - kept - 256
+        room = _ALL_LOCAL_BYTES // mode["EACH"] - digits - sums - parts - 256
         return dataclasses.replace(alone, stages=room // stage)
+
+    @property
+    def share(self) -> int:
+        """Terms of a column that four lanes have of 16 bytes each."""
+        return 512 // self.bits
 
     @property
     def span(self) -> int:
@@ -218,18 +217,22 @@ class _Feeding:
         bits, tiles = self.bits, -(-len(packed) // 16)
         every = np.zeros((tiles * 16, self.steps * self.chunk * bits // 8), np.uint8)
         every[: len(packed), : packed.shape[1]] = packed
-        shares, parts = self.chunk * bits // 512, 16 // bits
+        shares, parts = self.chunk // self.share, 16 // bits
         split = every.reshape(tiles, 2, 8, self.steps, shares, parts, 4, bits)
         return np.ascontiguousarray(split.transpose(0, 3, 4, 1, 2, 6, 5, 7)).view(np.uint32)
 
     def spans_of(self, array: Array) -> Array:
-        """[tile, stage, span, column] of [column, block]; 0 beyond the last."""
+        """[tile, stage, share, column, span] of [column, block]; 0 beyond the last.
+
+        Of a span that is longer than a share there is one.
+        """
         tiles, spans = -(-len(array) // 16), self.chunk // self.span
         inside = self.terms // self.span
         every = np.zeros((tiles * 16, self.steps * spans), array.dtype)
         every[: len(array), :inside] = np.repeat(array, self.block // self.span, axis=1)[:, :inside]
-        split = every.reshape(tiles, 16, self.steps, spans)
-        return np.ascontiguousarray(split.transpose(0, 2, 3, 1))
+        each = max(self.share // self.span, 1)
+        split = every.reshape(tiles, 16, self.steps, spans // each, each)
+        return np.ascontiguousarray(split.transpose(0, 2, 3, 1, 4))
 
 
 @kernel(CompressedMatMul)
