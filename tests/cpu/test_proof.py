@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import binascii
 import contextlib
 import ctypes
 import errno
-import json
 import struct
 import threading
 
@@ -27,6 +27,7 @@ from polydevice_cpu.onednn.constants import Algorithm, Arg
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.onednn.primitives import binary, eltwise, layer_normalization, matmul
+from polydevice_cpu.proof import ledger as ledger_module
 from polydevice_cpu.proof import proof
 from polydevice_cpu.proof.claim import Claim, Link
 from polydevice_cpu.proof.ledger import Ledger
@@ -205,6 +206,11 @@ class TestDescriptor:
         assert not dense.is_at(Descriptor.dense((1, 3, 1, 2)).handle.value)
 
 
+def _line(text: bytes) -> bytes:
+    """A line of the file: its checksum by a polynomial of 32 bits, and JSON."""
+    return b"%08x %s\n" % (binascii.crc32(text), text)
+
+
 class TestLedger:
     def test_verdicts_outlive_the_process(self, tmp_path):
         path = tmp_path / "book.json"
@@ -227,6 +233,7 @@ class TestLedger:
 
     def test_two_writers_at_once_keep_what_both_found(self, tmp_path, monkeypatch):
         path = tmp_path / "book.json"
+        path.write_bytes(b"damaged, so that it is written again\n")
         books = [Ledger(path), Ledger(path)]
         for number, book in enumerate(books):
             book.note(f"key {number}", "")
@@ -253,7 +260,7 @@ class TestLedger:
             raise OSError(errno.ENOSPC, "No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr(cache_folder, "write_atomically", full)
+            patch.setattr(ledger_module, "_append", full)
             book.keep()
         assert Ledger(path).verdicts == {}
         book.keep()
@@ -264,11 +271,12 @@ class TestLedger:
         [
             b"",
             b"\xff\x00",
-            b"[1, 2]",
-            b'{"format": 1}',
+            b"\n\n 1\n",
             b"[" * 100_000,
-            json.dumps({"format": 1, "verdicts": {"good": ""}, "checksum": "0"}).encode(),
-            json.dumps({"format": 0, "verdicts": {}, "checksum": "0"}).encode(),
+            _line(b"[" * 100_000),
+            _line(b"1"),
+            _line(b'["wrong", 1, 2]'),
+            b"00000000" + _line(b'["wrong", ""]')[8:],
         ],
     )
     def test_a_damaged_file_is_written_again(self, tmp_path, content):
@@ -279,6 +287,31 @@ class TestLedger:
         book.note("good", "")
         book.keep()
         assert Ledger(path).verdicts == {"good": ""}
+        assert not content or content not in path.read_bytes()
+
+    def test_a_line_that_was_cut_off_costs_no_other(self, tmp_path):
+        path = tmp_path / "book.json"
+        book = Ledger(path)
+        book.note("first", "")
+        book.keep()
+        with path.open("ab") as file:
+            file.write(_line(b'["lost", ""]')[:-4])
+        book.note("second", "why")
+        book.keep()
+        assert Ledger(path).verdicts == {"first": "", "second": "why"}
+
+    def test_what_is_new_is_added_and_a_long_file_is_written_again(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(ledger_module, "LIMIT", 4)
+        path = tmp_path / "book.json"
+        book = Ledger(path)
+        for number in range(9):
+            before = path.read_bytes() if path.exists() else b""
+            book.note(f"key {number}", "")
+            book.keep()
+            if number < 8:
+                assert path.read_bytes().startswith(before)
+        assert list(Ledger(path).verdicts) == [f"key {number}" for number in range(5, 9)]
+        assert len(book.verdicts) == 9
 
     def test_a_folder_that_is_gone_costs_nothing(self, tmp_path):
         book = Ledger(tmp_path / "gone" / "book.json")
