@@ -9,8 +9,9 @@ from polydevice.ops.activation import Relu
 from polydevice.ops.arithmetic import Add
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.softmax import SoftMax
+from polydevice_gpu.ops import CompressedMatMul
 from polydevice_gpu.passes import group_products
-from tests.gpu.graphs import Sketch, SparingBuilder, check_answers, compiled
+from tests.gpu.graphs import Sketch, SparingBuilder, check_answers, compiled, loaded
 
 
 @pytest.fixture(scope="module")
@@ -105,3 +106,32 @@ def test_products_that_share_a_bias_are_grouped_once(opencl, builder):
     network = s.network(**found)
     assert _products(network) == [(7, 16)]
     check_answers(network, opencl, builder)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_matrices_of_few_bits_with_equal_blocks_are_joined_as_they_are_stored(
+    core, opencl, builder, bits
+):
+    random = np.random.default_rng(bits)
+    terms, s, matrices, last = 128, Sketch(), {}, {}
+    x = s.add("first", Relu(), s.input("x", 2, terms))
+    for name, columns, block in (("q", 24, 32), ("k", 7, 32), ("v", 19, 32), ("other", 8, 64)):
+        q = random.integers(0, 1 << bits, (columns, terms)).astype("u1")
+        packed = q if bits == 8 else q[:, ::2] | q[:, 1::2] << 4
+        zeros = random.integers(0, 1 << bits, (columns, terms // block)).astype("u1")
+        scales = random.uniform(0.1, 1, zeros.shape).astype("f4")
+        of = zip("wsz", (packed, scales, zeros), strict=True)
+        constants = [s.const(f"{name}/{kind}", array) for kind, array in of]
+        y = s.add(name, CompressedMatMul(bits), x, *constants)
+        last[name] = s.add(f"{name}/last", SoftMax(axis=-1), y)
+        blocks = (q.reshape(columns, -1, block) - zeros[..., None].astype("f8")) * scales[..., None]
+        matrices[name] = blocks.reshape(columns, terms).T
+    network = s.network(**last)
+    products = [n for n in compiled(network).nodes if n.op.type == "CompressedMatMul"]
+    assert sorted(node.output.shape for node in products) == [(2, 8), (2, 24 + 7 + 19)]
+    given = random.uniform(-0.01, 0.01, (2, terms)).astype("f4")
+    answers = loaded(network, opencl, builder, core).infer({"x": given})
+    for name, matrix in matrices.items():
+        right = np.exp(np.maximum(given, 0) @ matrix)
+        right /= right.sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(answers[name], right, rtol=1e-4)

@@ -1,7 +1,8 @@
 """group_products: products of one input with several constant matrices become one product.
 
 Queries, keys and values of attention are mostly made so. One launch reads the input once and keeps
-more processors busy; each result is a view of its columns.
+more processors busy; each result is a view of its columns. Matrices of few bits are joined as they
+are stored.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from polydevice.ops.matmul import MatMul
 from polydevice.ops.split import VariadicSplit
 from polydevice_gpu.graph import GpuGraph, GpuNode, Value, constant_value
 from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.ops import CompressedMatMul
 from polydevice_gpu.runtime.weights import may_change
 
 _AT_ONCE = min(8, os.cpu_count() or 1)
@@ -46,23 +48,29 @@ def group_products(graph: GpuGraph, target: Target) -> None:
         return
     with ThreadPoolExecutor(_AT_ONCE, "polydevice-weights") as pool:
         joined = pool.map(lambda group: _joined_matrices(group[0]), groups)
-        for (products, extras), matrix in zip(groups, joined, strict=True):
-            _replace(graph, products, matrix, extras)
+        for (products, extras), matrices in zip(groups, joined, strict=True):
+            _replace(graph, products, matrices, extras)
 
 
 def _is_candidate(node: GpuNode, readers: Sequence[GpuNode]) -> bool:
     """Whether a node multiplies the value with a constant matrix, and gives nothing else."""
+    if type(node.op) is MatMul:
+        is_product = len(node.inputs) > 1 and not node.op.transpose_a
+    else:
+        is_product = isinstance(node.op, CompressedMatMul)
     return (
-        type(node.op) is MatMul
+        is_product
         and not node.on_host
-        and len(node.inputs) > 1
         and node.inputs[0].rank > 1
         and readers.count(node) == 1
-        and not node.op.transpose_a
-        and node.inputs[1].constant is not None
-        and node.inputs[1].rank == 2
+        and all(value.constant is not None and value.rank == 2 for value in _matrices(node))
         and not node.output.is_output
     )
+
+
+def _matrices(node: GpuNode) -> list[Value]:
+    """The matrix of a product, and what belongs to it: scales and zeros of each column."""
+    return node.own_inputs[1:]
 
 
 def _alike(one: GpuNode, other: GpuNode) -> bool:
@@ -74,11 +82,20 @@ def _alike(one: GpuNode, other: GpuNode) -> bool:
         and one.result_type is other.result_type
         and one.output.storage is other.output.storage
         and one.output.element_type is other.output.element_type
-        and one.inputs[1].storage is other.inputs[1].storage
+        and _can_join(one, other)
         and all(
             a.storage is b.storage
             for a, b in zip(one.extra_inputs, other.extra_inputs, strict=True)
         )
+    )
+
+
+def _can_join(one: GpuNode, other: GpuNode) -> bool:
+    """Whether matrices, and scales and zeros if there are, differ in nothing but columns."""
+    axis = _axis_of_columns(one)
+    return all(
+        a.storage is b.storage and a.shape[1 - axis] == b.shape[1 - axis]
+        for a, b in zip(_matrices(one), _matrices(other), strict=True)
     )
 
 
@@ -125,9 +142,15 @@ def _joined(matrices: Sequence[Array], axis: int) -> Array:
     return known
 
 
-def _joined_matrices(products: Sequence[GpuNode]) -> Array:
-    axis = 0 if products[0].operation(MatMul).transpose_b else 1
-    return _joined([np.asarray(node.inputs[1].constant) for node in products], axis)
+def _joined_matrices(products: Sequence[GpuNode]) -> list[Array]:
+    axis = _axis_of_columns(products[0])
+    alike = zip(*map(_matrices, products), strict=True)
+    return [_joined([np.asarray(value.constant) for value in values], axis) for values in alike]
+
+
+def _axis_of_columns(product: GpuNode) -> int:
+    op = product.op
+    return 1 if isinstance(op, MatMul) and not op.transpose_b else 0
 
 
 def _constant(like: Value, array: Array) -> Value:
@@ -137,11 +160,10 @@ def _constant(like: Value, array: Array) -> Value:
 
 
 def _replace(
-    graph: GpuGraph, products: Sequence[GpuNode], joined: Array, extras: Sequence[Value]
+    graph: GpuGraph, products: Sequence[GpuNode], joined: Sequence[Array], extras: Sequence[Value]
 ) -> None:
     first = products[0]
-    op = first.operation(MatMul)
-    weights = _constant(first.inputs[1], joined)
+    weights = map(_constant, _matrices(first), joined)
     out = first.output
     columns = [node.output.shape[-1] for node in products]
     whole = Value(
@@ -149,8 +171,8 @@ def _replace(
         storage=out.storage,
     )  # fmt: skip
     origins = dict.fromkeys(origin for node in products for origin in node.origins)
-    inputs = [first.inputs[0], weights, *extras]
-    grouped = GpuNode(f"{first.name}/columns", op, inputs, [whole], origins)
+    inputs = [first.inputs[0], *weights, *extras]
+    grouped = GpuNode(f"{first.name}/columns", first.op, inputs, [whole], origins)
     grouped.result_type, grouped.epilogue = first.result_type, first.epilogue
     last_axis = constant_value(f"{first.name}/axis", np.asarray(whole.rank - 1, np.int64))
     sizes = constant_value(f"{first.name}/sizes", np.asarray(columns, np.int64))
