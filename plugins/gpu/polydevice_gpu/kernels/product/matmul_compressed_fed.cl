@@ -67,16 +67,16 @@
                  "//@warp_group @done bra DONE;\n"                                          \
                  "//@warp_group bra AGAIN;\n"                                               \
                  "//@warp_group DONE:\n }" ::"r"(BARRIER(stage)), "r"(phase) : "memory")
-// By one work-item: the next stage of the group's tiles.
-#define FETCH(slot)                                                                         \
+// By one work-item: one after the other of the stages that a group multiplies by.
+#define FETCH(slot, number_of_stage)                                                        \
     {                                                                                       \
-        const size_t number = (size_t)coming * STEPS + coming_step;                         \
+        const int tile_of_stage = group + (number_of_stage) / STEPS * GROUPS;               \
+        const size_t number = (size_t)tile_of_stage * STEPS + (number_of_stage) % STEPS;    \
         __local uchar* to = stages + (slot) * STAGE_BYTES;                                  \
         EXPECT(slot, STAGE_BYTES);                                                          \
         COPY(to, words + number * (WORD_BYTES / 4), WORD_BYTES, slot);                      \
         COPY(to + WORD_BYTES, scales + number * (SCALE_BYTES / 4), SCALE_BYTES, slot);      \
         COPY(to + WORD_BYTES + SCALE_BYTES, zeros + number * ZERO_BYTES, ZERO_BYTES, slot); \
-        if (++coming_step == STEPS) coming_step = 0, coming += GROUPS;                      \
     }
 #if BITS == 8
 #define FIRST_HALF(word, part) (word)[2 * (part)]
@@ -135,12 +135,7 @@ KERNEL(matmul_compressed_fed) {
     LOCAL_ARRAY(float, parts, 2 * HELD * WARPS * 16 * PAIRS, , 8);
     const int thread = get_local_id(0), lane = thread & 31, warp = thread >> 5;
     const int group = get_group_id(0), above = lane >> 2, quarter = lane & 3;
-    int coming = group, coming_step = 0;
-    if (thread == 0) {
-        for (int s = 0; s < STAGES; s++) SET_BARRIER(s);
-        FENCE_BARRIERS();
-        for (int s = 0; s < STAGES && coming < TILES; s++) FETCH(s)
-    }
+    const int all_stages = (TILES - group + GROUPS - 1) / GROUPS * STEPS;
     uint largest = 0;
     for (int r = 0; r < MOST_ROWS; r++)
         for (int start = 0; start < EIGHTS_EACH; start += AT_ONCE) {
@@ -154,6 +149,13 @@ KERNEL(matmul_compressed_fed) {
                     x[i][e] = four.s0, x[i][e + 1] = four.s1, x[i][e + 2] = four.s2, x[i][e + 3] = four.s3;
                 }
             }
+            // While the first numbers of rows come, each warp lets some stages be copied.
+            if (r == 0 && start == 0 && lane == 0)
+                for (int s = warp; s < STAGES; s += WARPS) {
+                    SET_BARRIER(s);
+                    FENCE_BARRIERS();
+                    if (s < all_stages) FETCH(s, s)
+                }
             #pragma unroll
             for (int i = 0; i < AT_ONCE; i++) {
                 const int eight = (start + i) * THREADS + thread;
@@ -192,8 +194,7 @@ KERNEL(matmul_compressed_fed) {
         const int row = min(2 * t + quarter % PAIRS / 2, MOST_ROWS - 1);
         sum_at[t] = (__local const uint2*)(sums + row * SUMS) + quarter % 2;
     }
-    // Stages that are still to be copied into the place of others.
-    int copies = (TILES - group + GROUPS - 1) / GROUPS * STEPS - STAGES;
+    int coming = STAGES;  // the stage that is copied into the place of the next one
     int slot = 0, turn = 0, held = 0;
     uint phase = 0;
     for (int tile = group; tile < TILES; tile += GROUPS) {
@@ -260,10 +261,10 @@ KERNEL(matmul_compressed_fed) {
                     for (int c = 0; c < 2; c++)
                         if (t * 4 + quarter < PAIRS)
                             own[((warp * 2 + c) * 8 + above) * PAIRS + t * 4 + quarter] = total[t][c];
-            if (copies > 0) {
+            if (coming < all_stages) {
                 barrier(CLK_LOCAL_MEM_FENCE);
-                if (thread == 0) FETCH(slot)
-                copies--;
+                if (thread == 0) FETCH(slot, coming)
+                coming++;
             }
             if (++slot == STAGES) slot = 0, phase ^= 1;
         }
