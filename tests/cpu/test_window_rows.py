@@ -87,6 +87,40 @@ def test_transposed_windows(core, monkeypatch, geometry):
     assert check(core, across(TRANSPOSED[geometry], FOLLOWED["elu"])) >= 3
 
 
+PICTURES = [(9, 8), (8, 13), (17, 5), (11, 11), (6, 30), (21, 7)]
+
+TRANSPOSED_OF_PICTURES = {
+    "halves": ((4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    "odd": ((3, 5), {"strides": [2, 3], "pads": [1, 0, 1, 2]}),
+    "one axis": ((3, 5), {"strides": [1, 2], "pads": [1, 2, 1, 2], "output_padding": [0, 1]}),
+}
+
+
+@pytest.mark.parametrize("followed", ["relu", "gelu"])
+@pytest.mark.parametrize("geometry", TRANSPOSED_OF_PICTURES)
+def test_transposed_windows_of_pictures(core, monkeypatch, geometry, followed):
+    monkeypatch.setattr(settling, "RUNS", 2)
+    taps, form = TRANSPOSED_OF_PICTURES[geometry]
+    weights = {"w": image(1, 12, 20, *taps) / 12, "bias": image(2, 20)}
+    nodes = [("ConvTranspose", ["x", "w", "bias"], ["a"], form), *FOLLOWED[followed]]
+    model = models.build(nodes, {"x": ["n", 12, "h", "w"]}, ["y"], weights, opset=20)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    feeds = [image(number, 1 + number % 2, 12, *sizes) for number, sizes in enumerate(PICTURES)]
+    assert compared(executable, model, feeds, stays=True) >= 3
+
+
+@pytest.mark.parametrize(("results", "most"), [(8, 1 << 20), (20, 4 * 12 * 20 * 16 - 1)])
+def test_few_results_and_large_weights_of_pictures_are_onednns(core, monkeypatch, results, most):
+    monkeypatch.setattr(by_machine, "MOST_TRANSPOSED_BYTES", most)
+    form = {"strides": [2, 1], "pads": [1, 1, 1, 1]}
+    weights = {"w": image(1, 12, results, 4, 4) / 12, "bias": image(2, results)}
+    nodes = [("ConvTranspose", ["x", "w", "bias"], ["y"], form)]
+    model = models.build(nodes, {"x": ["n", 12, "h", "w"]}, ["y"], weights)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    feeds = [image(number, 1, 12, *sizes) for number, sizes in enumerate(PICTURES)]
+    assert compared(executable, model, feeds, stays=True) == 0
+
+
 def test_positions_with_nothing_to_read_are_onednns(core):
     """Windows of 2 elements that are 3 apart leave every third position to the bias."""
     model = across({"strides": [3]}, FOLLOWED["relu"], taps=2)
@@ -129,17 +163,24 @@ def test_onednn_is_asked_for_no_convolution(core, monkeypatch):
 
 @pytest.mark.parametrize("side", SIDES)
 def test_nothing_beside_is_read_or_written(side):
-    """Of phases of a transposed convolution, and of what is added."""
+    """Of phases of a transposed convolution along one and two axes, and of what is added."""
     random = np.random.default_rng(3)
-    for step, taps, pad, width in [(4, 8, 2, 9), (3, 7, 1, 6), (2, 2, 0, 5), (5, 11, 4, 3)]:
-        source, results = (2, 5, width), 19
-        wide = (width - 1) * step + taps - 2 * pad
+    for steps, taps, pads, sizes in [
+        *(((4, 1), (8, 1), (2, 0), (9, 1)), ((3, 1), (7, 1), (1, 0), (6, 1))),
+        *(((2, 2), (2, 2), (0, 0), (5, 4)), ((5, 1), (11, 3), (4, 1), (3, 7))),
+        *(((2, 3), (4, 5), (1, 2), (4, 9)), ((1, 2), (3, 3), (1, 1), (1, 6))),
+    ]:
+        results = 19
+        high, wide = (
+            (size - 1) * step + tap - 2 * pad
+            for size, step, tap, pad in zip(sizes, steps, taps, pads)
+        )
         numbers = {
-            "x": (2, width, 5),
-            "w": (taps, 5, results),
+            "x": (2, *sizes, 5),
+            "w": (*taps, 5, results),
             "bias": (results,),
-            "other": (2, wide, results),
-            "y": (2, wide, results),
+            "other": (2, high, wide, results),
+            "y": (2, high, wide, results),
         }
         placed = {}
         for name, shape in numbers.items():
@@ -148,16 +189,31 @@ def test_nothing_beside_is_read_or_written(side):
             placed[name] = memory.reshape(shape)
             placed[name][...] = made
         others = Constants(None, placed["bias"], None, [(0.0, 0.0)])
-        made_of = transposed.phases(placed["w"], step, pad, others, np.ascontiguousarray)
+        made_of = transposed.phases(placed["w"], steps, pads, others, np.ascontiguousarray)
         made = Functions([Function.ADD], terms=Terms.ALL_CHANNELS, has_bias=True)
-        code = code_of_all(transposed.calls_of_phases(made, made_of, source, (2, results, wide)))
+        shapes = (2, 5, *sizes), (2, results, high, wide)
+        code = code_of_all(transposed.calls_of_phases(made, made_of, *shapes))
         x, y, other = placed["x"], placed["y"], placed["other"]
         assert code.bound([address_of(each) for each in (x, other, y)])() == 0
-        wanted = np.zeros((2, wide + 2 * pad, results))
-        for place, tap in np.ndindex(width, taps):
-            wanted[:, place * step + tap] += x[:, place].astype(float) @ placed["w"][tap]
-        wanted = wanted[:, pad : pad + wide] + placed["bias"] + other
-        np.testing.assert_allclose(y, wanted, rtol=1e-4, atol=1e-4)
+        wanted = np.zeros((2, high + 2 * pads[0], wide + 2 * pads[1], results))
+        for row, column, tap, across in np.ndindex(*sizes, *taps):
+            place = slice(None), row * steps[0] + tap, column * steps[1] + across
+            wanted[place] += x[:, row, column].astype(float) @ placed["w"][tap, across]
+        wanted = wanted[:, pads[0] : pads[0] + high, pads[1] : pads[1] + wide]
+        np.testing.assert_allclose(y, wanted + placed["bias"] + other, rtol=1e-4, atol=1e-4)
+
+
+def test_fewer_positions_than_a_step_has():
+    """Phases that begin behind the end of a result are left out."""
+    x, w = image(1, 2, 2, 1, 5), image(2, 4, 4, 5, 19)
+    made_of = transposed.phases(w, (4, 4), (0, 0), Constants(None, None, None, ()), np.array)
+    made = Functions([], terms=Terms.ALL_CHANNELS, has_bias=False)
+    calls = transposed.calls_of_phases(made, made_of, (2, 5, 2, 1), (2, 19, 6, 3))
+    assert len(calls) == 4 * 3
+    y = np.full((2, 6, 3, 19), np.nan, np.float32)
+    assert code_of_all(calls).bound([address_of(each) for each in (x, x, y)])() == 0
+    wanted = [x[:, row // 4, 0] @ w[row % 4, column] for row, column in np.ndindex(6, 3)]
+    np.testing.assert_allclose(y.reshape(2, 18, 19), np.stack(wanted, 1), rtol=1e-4, atol=1e-4)
 
 
 def test_places_whose_windows_read_alike_are_one_kind():

@@ -58,6 +58,14 @@ MOST_WEIGHTS_BYTES = 1 << 20
 they take as long as oneDNN's code for a size (0.8 to 1.1 times; 1.8 with 1.8 MB), which it takes
 1 to 25 ms to generate, as it unrolls positions. Those of bytes are kept once more."""
 
+MOST_TRANSPOSED_BYTES = 3 << 17
+"""The same of transposed ones over two axes, in floats: with so many they take 0.8 to 1.05 times as
+long as oneDNN's code (1.1 with 512 kB), which it takes 0.7 to 1.5 ms to make for each size."""
+
+HALF = 8
+"""Up to so many channels of a result oneDNN computes in half a vector, where transposed ones over
+two axes take 15 to 20 % less so."""
+
 Geometry = Sequence[tuple[int, ...]]
 
 _SRC, WEIGHTS, _BIAS, _DST, _ATTRIBUTES = 3, 4, 5, 6, 11
@@ -85,7 +93,8 @@ def may_be_by_machine(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
     rank, axes = len(weights.shape), len(src.shape) - 2
     if given.name == TRANSPOSED:
         steps, gaps, pads, _ = cast("Geometry", given.arguments[GEOMETRY])
-        has_code = rank == len(src.shape) == 3 and gaps == (0,) and is_known(*steps, *pads)
+        has_code = rank == len(src.shape) < 5 and not any(gaps) and is_known(*steps, *pads)
+        has_code &= axes == 1 or (is_known(weights.shape[0]) and weights.shape[0] > HALF)
     elif given.implementation == DEPTHWISE:
         has_code = weights.shape[1:3] == (1, 1) and rank == 5
     elif rank == axes + 3:
@@ -93,11 +102,13 @@ def may_be_by_machine(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
     else:
         has_code = rank == len(src.shape) < 5 and given.implementation in _WITH_ALL_CHANNELS
         has_code |= rank == len(src.shape) == 4 and _is_in_steps(given)
-    is_small = is_known(*weights.shape) and 4 * math.prod(weights.shape) <= MOST_WEIGHTS_BYTES
+    most_bytes = MOST_WEIGHTS_BYTES if axes == 1 else MOST_TRANSPOSED_BYTES
+    is_small = is_known(*weights.shape) and 4 * math.prod(weights.shape) <= most_bytes
+    is_alike = axes > 1 and given.name == CONVOLUTION
     return (
         has_code
-        and (axes > 1 or is_small)
-        and chain_of(attributes, dst, as_onednn=axes > 1) is not None
+        and (is_alike or is_small)
+        and chain_of(attributes, dst, as_onednn=is_alike) is not None
         and (given.threads == 1 or may_share())
         and not isinstance(bias, SymbolicDescriptor)
         and all(map(is_open, (src, dst)))
@@ -117,7 +128,7 @@ def _are_of_bytes(given: SymbolicPrimitive) -> bool:
         return False
     steps, gaps, pads, _ = cast("Geometry", given.arguments[GEOMETRY])
     if given.name == TRANSPOSED:
-        is_plain = gaps == (0,) and is_known(*steps, *pads) and not is_depthwise(given)
+        is_plain = not any(gaps) and is_known(*steps, *pads) and not is_depthwise(given)
         return is_plain and has_code_of_bytes(given, in_tiles=False)
     is_in_line = len(gaps) == 1 or (is_known(gaps[-1]) and gaps[-1] == 0)
     return (is_in_line or is_depthwise(given)) and has_code_of_bytes(given, in_tiles=False)
@@ -151,7 +162,7 @@ def stays_by_machine(given: SymbolicPrimitive) -> bool:
         return False
     weights = given.arguments[WEIGHTS]
     assert isinstance(weights, Descriptor)
-    if len(given.src.shape) == 3:
+    if len(given.src.shape) == 3 or given.name == TRANSPOSED:
         return True
     if groups_of(given) > 1:
         return bundle_of(weights.shape).is_faster
