@@ -6,8 +6,15 @@ import numpy as np
 import pytest
 
 from polydevice_cpu.algorithms.by_machine.windows import kinds, transposed
+from polydevice_cpu.algorithms.by_machine.windows.covers import Windows
 from polydevice_cpu.algorithms.by_machine.windows.following import Function
-from polydevice_cpu.algorithms.by_machine.windows.sums import Constants, Functions, code_of_all
+from polydevice_cpu.algorithms.by_machine.windows.sums import (
+    Constants,
+    Functions,
+    arguments,
+    code_of,
+    code_of_all,
+)
 from polydevice_cpu.algorithms.by_machine.windows.tiles import Terms
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.plan import settling
@@ -27,6 +34,7 @@ FOLLOWED = {
     "leaky": [("LeakyRelu", ["a"], ["y"], {"alpha": 0.2})],
     "elu": [("Elu", ["a"], ["y"], {"alpha": 1.5})],
     "gelu": [("Gelu", ["a"], ["y"], {})],
+    "tanh": [("Tanh", ["a"], ["y"], {})],
     "logistic": [("Sigmoid", ["a"], ["y"], {})],
 }
 
@@ -85,6 +93,43 @@ TRANSPOSED = {
 def test_transposed_windows(core, monkeypatch, geometry):
     monkeypatch.setattr(settling, "RUNS", 2)
     assert check(core, across(TRANSPOSED[geometry], FOLLOWED["elu"])) >= 3
+
+
+def test_tanh_of_any_number(rng):
+    """Small ones, too, and what is no number."""
+    scales = 10.0 ** rng.uniform(-38, 3, 4000)
+    x = np.array([*rng.normal(size=4000) * scales, np.nan, np.inf, -np.inf, 0.0], np.float32)
+    made = Functions([Function.TANH], terms=Terms.OWN_CHANNEL, has_bias=False)
+    windows = Windows((1, 1), (1, 1), (0, 0), (0, 0), is_depthwise=True)
+    told = arguments((1, 4, 1001, 1), (1, 4, 1001, 1), windows)
+    constants = Constants(np.ones((1, 4), np.float32), None, None, [(0.0, 0.0)])
+    y = np.empty_like(x)
+    assert code_of(made, told, constants).bound([address_of(each) for each in (x, x, y)])() == 0
+    np.testing.assert_allclose(y, np.tanh(x.astype(float)), rtol=3e-6, atol=1e-38)
+    assert np.isnan(y[-4])
+
+
+def pictures(channels, results, taps):
+    """A convolution of pictures, and Tanh behind it."""
+    weights = {"w": image(1, results, channels, taps, taps) / channels, "bias": image(2, results)}
+    form = {"pads": [taps // 2] * 4}
+    nodes = [("Conv", ["x", "w", "bias"], ["a"], form), *FOLLOWED["tanh"]]
+    return models.build(nodes, {"x": ["n", channels, "h", "w"]}, ["y"], weights, opset=20)
+
+
+@pytest.mark.parametrize(
+    ("channels", "results", "taps", "stays"),
+    [(1, 40, 5, True), (24, 40, 3, True), (24, 40, 5, False), (24, 3, 3, False)],
+)
+def test_pictures_that_tanh_follows(core, monkeypatch, channels, results, taps, stays):
+    """They are computed by machine code where it takes as long as oneDNN's."""
+    monkeypatch.setattr(settling, "RUNS", 2)
+    model = pictures(channels, results, taps)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    feeds = [
+        image(number, 1 + number % 2, channels, *sizes) for number, sizes in enumerate(PICTURES)
+    ]
+    assert (compared(executable, model, feeds, stays=True) >= 3) is stays
 
 
 PICTURES = [(9, 8), (8, 13), (17, 5), (11, 11), (6, 30), (21, 7)]

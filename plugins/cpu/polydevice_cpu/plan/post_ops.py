@@ -20,6 +20,7 @@ _FUNCTIONS = {
     Algorithm.SWISH: Function.SWISH,
     Algorithm.ELU: Function.ELU,
     Algorithm.GELU_ERF: Function.GELU,
+    Algorithm.TANH: Function.TANH,
 }
 
 

@@ -10,11 +10,12 @@ from polydevice.processor.machine_code import cache_bytes
 from polydevice.symbolic_size import is_symbolic, smallest
 from polydevice_cpu.algorithms.by_machine.code import may_share
 from polydevice_cpu.algorithms.by_machine.windows.covers import Windows
+from polydevice_cpu.algorithms.by_machine.windows.following import Function
 from polydevice_cpu.algorithms.by_machine.windows.tiles import BLOCK
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Algorithm, DataType
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor, is_open, is_strided
-from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
+from polydevice_cpu.onednn.primitive import Argument, Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.filling.by_machine.chains import ONE_SLOPE_PER_CHANNEL, chain_of, is_known
 from polydevice_cpu.plan.filling.by_machine.integers import (
     has_code_of_bytes,
@@ -66,6 +67,9 @@ HALF = 8
 """Up to so many channels of a result oneDNN computes in half a vector, where transposed ones over
 two axes take 15 to 20 % less so."""
 
+FEW_ELEMENTS = 9
+"""Of a window; see `_takes_as_long`."""
+
 Geometry = Sequence[tuple[int, ...]]
 
 _SRC, WEIGHTS, _BIAS, _DST, _ATTRIBUTES = 3, 4, 5, 6, 11
@@ -108,11 +112,50 @@ def may_be_by_machine(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
     return (
         has_code
         and (is_alike or is_small)
-        and chain_of(attributes, dst, as_onednn=is_alike) is not None
+        and _has_functions(given, attributes, dst, is_alike=is_alike)
         and (given.threads == 1 or may_share())
         and not isinstance(bias, SymbolicDescriptor)
         and all(map(is_open, (src, dst)))
         and not attributes.quantisation
+    )
+
+
+def _has_functions(
+    given: SymbolicPrimitive, attributes: Attributes, result: Argument, *, is_alike: bool
+) -> bool:
+    """Whether there is code for what follows.
+
+    Args:
+        given: a convolution.
+        attributes: of it.
+        result: its layout.
+        is_alike: whether plans that run often are oneDNN's, unless Tanh follows.
+    """
+    if is_alike and _has_tanh(attributes, result):
+        return _takes_as_long(given)
+    return chain_of(attributes, result, as_onednn=is_alike) is not None
+
+
+def _has_tanh(attributes: Attributes, result: Argument) -> bool:
+    """Whether there is code for what follows, and Tanh among it: not to the bit as oneDNN's."""
+    functions = [function for function, *_ in chain_of(attributes, result) or ()]
+    return Function.TANH in functions and Function.GELU not in functions
+
+
+def _takes_as_long(given: SymbolicPrimitive) -> bool:
+    """Whether a convolution and Tanh take as long as in oneDNN's code: 0.85 to 1.05 times.
+
+    Where oneDNN reads lines, windows of 7x7 and 9x9 take up to 1.15 times, and 16 results 1.2.
+    """
+    weights = given.arguments[WEIGHTS]
+    assert isinstance(weights, Descriptor)
+    if len(weights.shape) != len(given.src.shape) or not is_known(*weights.shape):
+        return False
+    if given.implementation == OF_BLOCKS:
+        return True
+    results, _, *window = weights.shape
+    return (
+        given.implementation == BY_LINES and math.prod(window) <= FEW_ELEMENTS and results > BLOCK
     )
 
 
@@ -155,8 +198,9 @@ def stays_by_machine(given: SymbolicPrimitive) -> bool:
 
     A convolution along one axis is, also a transposed one. Where windows reach far over its ends,
     oneDNN adds up each element of them by itself, so that answers of plans that it computes differ
-    by a rounding. So is one in groups that oneDNN takes longer for, and one
-    of up to 4 channels to more than 16, which takes as long or less and oneDNN 0.5 to 2 ms to make.
+    by a rounding. So is one in groups that oneDNN takes longer for, one
+    of up to 4 channels to more than 16, which takes as long or less and oneDNN 0.5 to 2 ms to make,
+    and one that Tanh follows, which is not the same to the bit.
     """
     if given.name not in (CONVOLUTION, TRANSPOSED):
         return False
@@ -166,6 +210,10 @@ def stays_by_machine(given: SymbolicPrimitive) -> bool:
         return True
     if groups_of(given) > 1:
         return bundle_of(weights.shape).is_faster
+    attributes = given.arguments[_ATTRIBUTES]
+    assert isinstance(attributes, Attributes)
+    if _has_tanh(attributes, given.dst):
+        return True
     is_of_few = given.implementation == OF_BLOCKS and len(weights.shape) == len(given.src.shape)
     return is_of_few and weights.shape[0] > BLOCK
 
