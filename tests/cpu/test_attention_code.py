@@ -264,7 +264,7 @@ def test_products_that_there_is_no_code_for(first, second, result, operand):
     assert products(first, second, result, chain) is None
 
 
-def test_all_code_fits_into_two_pages():
+def test_all_code_fits_into_three_pages():
     links = (
         *((Function.MUL, Scope.EACH), (Function.SUM, Scope.ALL)),
         *((Function.LINEAR, Scope.ALL), (Function.ROUND, Scope.ALL), (Function.CLIP, Scope.ALL)),
@@ -274,7 +274,7 @@ def test_all_code_fits_into_two_pages():
             for link in links:
                 for is_apart in (False, True):
                     code = matrix_code.product(width, columns, [link] * LONGEST, is_apart=is_apart)
-                    assert len(code) <= 2 * mmap.PAGESIZE
+                    assert len(code) <= 3 * mmap.PAGESIZE
 
 
 def attention(heads=4, size=16, bias=False):

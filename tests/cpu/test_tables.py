@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import random
+import threading
 import time
 
 import numpy as np
@@ -418,6 +419,26 @@ def test_templates_make_a_bounded_number_of_tables(core, monkeypatch):
     for number in range(40):
         executable.infer({"x": feed(number)})
     assert 1 <= len(tried) <= len(templates)
+
+
+def test_sizes_that_come_while_a_table_is_made_get_theirs_afterwards(core, monkeypatch):
+    where = "polydevice_cpu.plan.filling.template"
+    monkeypatch.setattr(f"{where}.MOST_LATE", -1)  # as if every table left some steps out
+    tried, go_on, learn = [], threading.Event(), making.table_template
+
+    def made(*given):
+        tried.append(list(given[3]))
+        assert len(tried) < 2 or go_on.wait(60)
+        return learn(*given)
+
+    monkeypatch.setattr(f"{where}.table_template", made)
+    model, _ = words(0)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    for number, length in enumerate((20, 30, 40, 50, 60)):
+        executable.infer({"x": image(number, 2, length, 64)})
+    go_on.set()
+    wait_for_settling()
+    assert tried == [[2, 30], [2, 40], [2, 60]]
 
 
 @pytest.mark.parametrize("seed", range(30))
