@@ -23,7 +23,7 @@ from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.filling.template import PlanTemplate
 from polydevice_cpu.plan.step import ArrayStep, ByMachine, CodeStep, PrimitiveStep
 from polydevice_cpu.plan.tables import making
-from polydevice_cpu.plan.tables.form import NOTHING, ArrayForm, Run, StripForm
+from polydevice_cpu.plan.tables.form import NOTHING, ArrayForm, Run, StripForm, Way
 from polydevice_cpu.plan.tables.making import places
 from polydevice_cpu.plan.tables.plan import TablePlan
 from tests.cpu import models
@@ -421,8 +421,38 @@ def test_templates_make_a_bounded_number_of_tables(core, monkeypatch):
     assert 1 <= len(tried) <= len(templates)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_steps_without_some_ways_have_the_next_one(core, seed):
+    """Whichever ways are no choice, each step is computed once, in order, in the first way left."""
+    model, feed = words(seed)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    for number in range(6):
+        executable.infer({"x": feed(number)})
+    plan = executable.latest_plan()
+    assert isinstance(plan, TablePlan)
+    form, rng = plan.form, random.Random(seed)
+    ways = {Way.CODE: form.calls, Way.NUMPY: form.arrays, Way.STRIPS: form.strips}
+    all_ways = [(number, way) for way, found in ways.items() for number in found]
+    kinds = {Way.CODE: Run, Way.NUMPY: ArrayForm, Way.STRIPS: StripForm, None: int}
+    for count in range(len(all_ways) + 1):
+        broken, seen = frozenset(rng.sample(all_ways, count)), []
+        for each in form.order(broken):
+            number = each if isinstance(each, int) else getattr(each, "step", 0)
+            steps = number, number + 1
+            if isinstance(each, Run):
+                steps = each.steps
+                assert each.calls == (form.calls[steps[0]][0], form.calls[steps[1] - 1][1])
+            seen += [(number, type(each)) for number in range(*steps)]
+        left = [
+            [way for way in Way if number in ways[way] and (number, way) not in broken]
+            for number in range(form.step_count)
+        ]
+        assert seen == [(n, kinds[next(iter(own), None)]) for n, own in enumerate(left)]
+
+
 def test_sizes_that_come_while_a_table_is_made_get_theirs_afterwards(core, monkeypatch):
     where = "polydevice_cpu.plan.filling.template"
+    monkeypatch.setattr(f"{where}.OF_STEPS", 1000)
     monkeypatch.setattr(f"{where}.MOST_LATE", -1)  # as if every table left some steps out
     tried, go_on, learn = [], threading.Event(), making.table_template
 

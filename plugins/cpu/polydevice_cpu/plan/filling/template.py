@@ -23,8 +23,9 @@ from polydevice_cpu.plan.tables.template import Broken, TableTemplate
 MOST_TABLES = 8
 """Classes of a template's sizes for which a table is tried: one takes as long as some ten plans."""
 
-MOST_LATE = 4
-"""Steps of a plan that a table has no numbers of for its sizes alone, above which one is made."""
+MOST_LATE, OF_STEPS = 4, 32
+"""Steps of a plan that a table has no numbers of for its sizes alone, above which one is made, and
+one more for so many steps: ten of them take as long as to ask another table, with its formulas."""
 
 
 Later = Callable[[Callable[[], None]], None]
@@ -100,12 +101,16 @@ class PlanTemplate:
             broken, late = table.broken(found[1])
             if late < fewest:
                 best, fewest = (table, found[0], broken), late
-            if late <= table.late + MOST_LATE:
+            if late <= self._most_late(table):
                 break
         if best is not None:
             return Fit(partial(self._of_table, sizes, *best))
         found = self._formulas(sizes)
         return None if found is None else Fit(partial(self._plan, sizes, found[0]))
+
+    def _most_late(self, table: TableTemplate) -> int:
+        """How many steps may be made one by one for what a table is used for."""
+        return table.late + MOST_LATE + len(self._recipe.steps) // OF_STEPS
 
     def _likely(self, sizes: Sequence[int]) -> list[TableTemplate]:
         """The tables; first those that were made where the same sizes were 1, which decide most."""
@@ -124,7 +129,7 @@ class PlanTemplate:
             return self._with_steps(sizes)
         if not plan.is_final:
             plan.whole = partial(self._whole, sizes)
-        if len(plan.late) > table.late + MOST_LATE:
+        if len(plan.late) > self._most_late(table):
             self._learn(sizes)
         return plan
 
@@ -187,7 +192,7 @@ class PlanTemplate:
         """Whether every table leaves many steps of a plan for these sizes to be made one by one."""
         for table in self._likely(sizes):
             found = table.formulas(sizes)
-            if found is not None and table.broken(found[1])[1] <= table.late + MOST_LATE:
+            if found is not None and table.broken(found[1])[1] <= self._most_late(table):
                 return False
         return True
 
