@@ -15,9 +15,16 @@ from polydevice_cpu.algorithms.by_machine.matrices import (
     _known_products,
     products,
 )
-from polydevice_cpu.algorithms.by_machine.matrix_code import LONGEST, ROWS, Columns, Function, Scope
+from polydevice_cpu.algorithms.by_machine.matrix_code import (
+    LONGEST,
+    OF_OPERANDS,
+    ROWS,
+    Columns,
+    Function,
+    Scope,
+)
 from polydevice_cpu.onednn import openmp
-from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise
+from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, Sum
 from polydevice_cpu.onednn.constants import Algorithm, Arg
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.engine import MemoryObject, address_of, engine
@@ -45,6 +52,11 @@ NUMPY = {
     Function.SUB: np.subtract,
     Function.MUL: np.multiply,
     Function.DIV: np.divide,
+}
+OF_CONSTANTS = {
+    Function.LINEAR: Algorithm.LINEAR,
+    Function.ROUND: Algorithm.ROUND,
+    Function.CLIP: Algorithm.CLIP,
 }
 
 
@@ -82,11 +94,16 @@ class Case:
         else:
             self.second = self.numbers(more, terms, inner, columns).transpose(0, 2, 1, 3)
         self.shape = outer, inner, rows, columns
-        self.chain = []
+        self.chain, self.held = [], np.full(self.shape, np.nan, F)
         for _ in range(int(random.integers(0, LONGEST + 1))):
             function = list(Function)[random.integers(len(Function))]
-            if function is Function.LINEAR:
-                self.chain.append((function, tuple(random.normal(size=2).tolist())))
+            if function is Function.SUM:
+                if np.isnan(self.held).all():  # once
+                    self.held = self.numbers(*self.shape)
+                    self.chain.append((function, (0.0, 0.0)))
+                continue
+            if function not in OF_OPERANDS:
+                self.chain.append((function, tuple(sorted(random.normal(size=2).tolist()))))
                 continue
             scope = list(Scope)[random.integers(len(Scope))]
             high = rows if scope is Scope.EACH else 1
@@ -108,6 +125,12 @@ class Case:
         for function, operand in self.chain:
             if function is Function.LINEAR:
                 y = operand[0] * y + operand[1]
+            elif function is Function.ROUND:
+                y = np.rint(y)
+            elif function is Function.CLIP:
+                y = np.clip(y, *operand)
+            elif function is Function.SUM:
+                y = y + self.held
             else:
                 y = NUMPY[function](y, operand)
         return y
@@ -124,12 +147,13 @@ class Case:
             made[...] = dense
             return made.transpose(np.argsort(order))
 
-        y = placed(np.full(self.shape, np.nan, F))
+        y = placed(self.held)
+        y = self.held.copy() if y is self.held else y
         sides = [placed(self.first), placed(self.second)]
         others = [placed(each) for each in self.operands]
         left = iter(others)
         chain = tuple(
-            (function, operand if function is Function.LINEAR else seen(next(left)))
+            (function, seen(next(left)) if function in OF_OPERANDS else operand)
             for function, operand in self.chain
         )
         told = products(*map(seen, (*sides, y)), chain)
@@ -140,12 +164,14 @@ class Case:
     def by_onednn(self):
         """The same by oneDNN, and what its code is called."""
         chain = [
-            Eltwise(Algorithm.LINEAR, *operand)
-            if function is Function.LINEAR
+            Sum()
+            if function is Function.SUM
+            else Eltwise(OF_CONSTANTS[function], *operand)
+            if function in OF_CONSTANTS
             else Binary(ALGORITHMS[function], Descriptor.strided(*seen(operand)))
             for function, operand in self.chain
         ]
-        y = np.full(self.shape, np.nan, F)
+        y = self.held.copy()
         layouts = [Descriptor.strided(*seen(each)) for each in (self.first, self.second, y)]
         with openmp.threads(1):
             made = Primitive.create(
@@ -190,6 +216,7 @@ def test_sums_of_the_most_terms_are_those_of_onednn_to_the_bit():
         case.first = case.numbers(1, 2, 25, MOST_TERMS)
         case.second, case.chain = case.numbers(1, 2, MOST_TERMS, columns), []
         case.shape = 1, 2, 25, columns
+        case.held = np.full(case.shape, np.nan, F)
         code, wanted = case.by_onednn()
         assert code == "brg:avx512_core"
         assert case.got().tobytes() == wanted.tobytes()
@@ -237,13 +264,17 @@ def test_products_that_there_is_no_code_for(first, second, result, operand):
     assert products(first, second, result, chain) is None
 
 
-def test_all_code_fits_into_a_page():
+def test_all_code_fits_into_three_pages():
+    links = (
+        *((Function.MUL, Scope.EACH), (Function.SUM, Scope.ALL)),
+        *((Function.LINEAR, Scope.ALL), (Function.ROUND, Scope.ALL), (Function.CLIP, Scope.ALL)),
+    )
     for width in ROWS:
         for columns in Columns:
-            for link in ((Function.MUL, Scope.EACH), (Function.LINEAR, Scope.ALL)):
+            for link in links:
                 for is_apart in (False, True):
                     code = matrix_code.product(width, columns, [link] * LONGEST, is_apart=is_apart)
-                    assert len(code) <= mmap.PAGESIZE
+                    assert len(code) <= 3 * mmap.PAGESIZE
 
 
 def attention(heads=4, size=16, bias=False):

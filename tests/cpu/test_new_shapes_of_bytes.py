@@ -96,18 +96,23 @@ def sounds(g: Graph, dtype, channels: int) -> bytes:
     return windows(g, dtype, channels, 1)
 
 
-def enlarged(g: Graph, dtype, channels: int) -> bytes:
+def enlarged(g: Graph, dtype, channels: int, rank: int = 1) -> bytes:
     """Transposed convolutions of one axis, whose windows overlap or lie side by side."""
     x = g.emit("DequantizeLinear", "x", *g.parameters(dtype, 0.04))
     for step, taps, pad in [(2, 4, 1), (3, 3, 0), (2, 5, 2)]:
         bias = g.store(g.rng.normal(size=channels).astype(np.float32))
-        w = g.weights((channels, channels, taps), 1)
-        form = {"pads": [pad] * 2, "strides": [step], "kernel_shape": [taps]}
+        w = g.weights((channels, channels, *[taps] * rank), 1)
+        form = {"pads": [pad] * 2 * rank, "strides": [step] * rank, "kernel_shape": [taps] * rank}
         y = activated(g, g.emit("ConvTranspose", x, w, bias, **form))
         y = g.quantised(y, dtype, 0.2)
         x = g.emit("DequantizeLinear", y, *g.nodes[-1].input[1:])
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    return model(g, kind, ["n", channels, "h"], y)
+    return model(g, kind, ["n", channels, *"hv"[:rank]], y)
+
+
+def enlarged_pictures(g: Graph, dtype, channels: int) -> bytes:
+    """The same of two axes."""
+    return enlarged(g, dtype, channels, 2)
 
 
 def dynamic(g: Graph, dtype, width: int) -> bytes:
@@ -152,12 +157,14 @@ SHAPES = {
     pools: [(1, 9, 8), (2, 8, 8), (1, 17, 13), (1, 33, 31), (3, 17, 25), (1, 40, 21)],
     sounds: [(1, 90), (2, 80), (1, 70), (1, 333), (3, 175), (1, 128), (2, 99)],
     enlarged: [(1, 20), (2, 17), (1, 13), (1, 51), (3, 30), (1, 1)],
+    enlarged_pictures: [(1, 5, 4), (2, 4, 3), (1, 6, 7), (1, 3, 9), (3, 4, 4), (1, 1, 2)],
     heads: [(1, 40), (2, 33), (1, 50), (3, 67), (1, 101), (19, 1), (1, 7), (2, 19)],
     dynamic: [(1, 40), (2, 33), (1, 50), (3, 67), (1, 301), (19, 1), (1, 7)],
 }
 
 
-OF_CHANNELS = pictures, windows, pools, sounds, enlarged
+ENLARGED = enlarged, enlarged_pictures
+OF_CHANNELS = pictures, windows, pools, sounds, *ENLARGED
 
 
 def by_code(executable):
@@ -203,9 +210,9 @@ def test_integers_of_new_shapes(core, monkeypatch, graph, width, dtype, threads,
         (after,) = request.infer({"x": x}).values()
         np.testing.assert_array_equal(after, got)
         assert not by(executable)
-    is_odd = graph in (windows, sounds, enlarged) and width % 4 > 0
+    is_odd = graph in (windows, sounds, *ENLARGED) and width % 4 > 0
     has_code = has_avx512("avx512_vnni") and not is_odd
-    has_strips = has_int8() and graph is not enlarged
+    has_strips = has_int8() and graph not in ENLARGED
     assert seen or not (has_strips if by is in_strips else has_code)
 
 
@@ -213,7 +220,7 @@ def test_integers_of_new_shapes(core, monkeypatch, graph, width, dtype, threads,
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 @pytest.mark.parametrize("width", [24, 50, 70])
-@pytest.mark.parametrize("graph", [each for each in SHAPES if each is not enlarged])
+@pytest.mark.parametrize("graph", [each for each in SHAPES if each not in ENLARGED])
 def test_integers_of_new_shapes_in_tiles(core, monkeypatch, graph, width, dtype, threads):
     """Answers are ONNX Runtime's, and to the bit those without tiles, before and when settled."""
     monkeypatch.setattr(settling, "RUNS", 3)

@@ -219,6 +219,7 @@ def test_other_layers_in_strips(core, monkeypatch, model, before, then, threads)
     monkeypatch.setattr(settling, "RUNS", 3)
     monkeypatch.setattr(pairs, "MOST_NS", 0.0)  # NumPy would compute them
     monkeypatch.setattr(plan_sizes, "product_by_machine", lambda _: None)
+    monkeypatch.setattr(plan_sizes, "norms_by_machine", lambda _: None)
     executable = load(core, model, CPU_THREADS_NUM=threads)
     request, kinds = executable.create_infer_request(), set()
     for shape in before:

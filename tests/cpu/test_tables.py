@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import random
+import threading
 import time
 
 import numpy as np
@@ -22,7 +23,7 @@ from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.filling.template import PlanTemplate
 from polydevice_cpu.plan.step import ArrayStep, ByMachine, CodeStep, PrimitiveStep
 from polydevice_cpu.plan.tables import making
-from polydevice_cpu.plan.tables.form import NOTHING, ArrayForm, Run, StripForm
+from polydevice_cpu.plan.tables.form import NOTHING, ArrayForm, Run, StripForm, Way
 from polydevice_cpu.plan.tables.making import places
 from polydevice_cpu.plan.tables.plan import TablePlan
 from tests.cpu import models
@@ -188,11 +189,13 @@ def assert_same_numbers(plan):
                 code = compute.code(step.values) if isinstance(compute, ByMachine) else None
             if code is None or code.threads > 1:  # NumPy takes the mean of few, say
                 continue
+            roots = [(value.storage.root, value.offset_bytes) for value in step.values]
+            constants = [root.address + at for root, at in roots if root.array is not None]
             for made, wanted in zip(of_table(plan, number), told(code), strict=True):
                 assert made[0] == wanted[0]
                 assert len(made[1]) == len(wanted[1])
                 for mine, theirs in zip(made[1], wanted[1], strict=True):
-                    assert mine in (None, theirs)
+                    assert mine in (None, theirs, *(theirs + address for address in constants))
                 seen += 1
     return seen
 
@@ -416,6 +419,56 @@ def test_templates_make_a_bounded_number_of_tables(core, monkeypatch):
     for number in range(40):
         executable.infer({"x": feed(number)})
     assert 1 <= len(tried) <= len(templates)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_steps_without_some_ways_have_the_next_one(core, seed):
+    """Whichever ways are no choice, each step is computed once, in order, in the first way left."""
+    model, feed = words(seed)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    for number in range(6):
+        executable.infer({"x": feed(number)})
+    plan = executable.latest_plan()
+    assert isinstance(plan, TablePlan)
+    form, rng = plan.form, random.Random(seed)
+    ways = {Way.CODE: form.calls, Way.NUMPY: form.arrays, Way.STRIPS: form.strips}
+    all_ways = [(number, way) for way, found in ways.items() for number in found]
+    kinds = {Way.CODE: Run, Way.NUMPY: ArrayForm, Way.STRIPS: StripForm, None: int}
+    for count in range(len(all_ways) + 1):
+        broken, seen = frozenset(rng.sample(all_ways, count)), []
+        for each in form.order(broken):
+            number = each if isinstance(each, int) else getattr(each, "step", 0)
+            steps = number, number + 1
+            if isinstance(each, Run):
+                steps = each.steps
+                assert each.calls == (form.calls[steps[0]][0], form.calls[steps[1] - 1][1])
+            seen += [(number, type(each)) for number in range(*steps)]
+        left = [
+            [way for way in Way if number in ways[way] and (number, way) not in broken]
+            for number in range(form.step_count)
+        ]
+        assert seen == [(n, kinds[next(iter(own), None)]) for n, own in enumerate(left)]
+
+
+def test_sizes_that_come_while_a_table_is_made_get_theirs_afterwards(core, monkeypatch):
+    where = "polydevice_cpu.plan.filling.template"
+    monkeypatch.setattr(f"{where}.OF_STEPS", 1000)
+    monkeypatch.setattr(f"{where}.MOST_LATE", -1)  # as if every table left some steps out
+    tried, go_on, learn = [], threading.Event(), making.table_template
+
+    def made(*given):
+        tried.append(list(given[3]))
+        assert len(tried) < 2 or go_on.wait(60)
+        return learn(*given)
+
+    monkeypatch.setattr(f"{where}.table_template", made)
+    model, _ = words(0)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    for number, length in enumerate((20, 30, 40, 50, 60)):
+        executable.infer({"x": image(number, 2, length, 64)})
+    go_on.set()
+    wait_for_settling()
+    assert tried == [[2, 30], [2, 40], [2, 60]]
 
 
 @pytest.mark.parametrize("seed", range(30))

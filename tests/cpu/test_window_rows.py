@@ -6,8 +6,15 @@ import numpy as np
 import pytest
 
 from polydevice_cpu.algorithms.by_machine.windows import kinds, transposed
+from polydevice_cpu.algorithms.by_machine.windows.covers import Windows
 from polydevice_cpu.algorithms.by_machine.windows.following import Function
-from polydevice_cpu.algorithms.by_machine.windows.sums import Constants, Functions, code_of_all
+from polydevice_cpu.algorithms.by_machine.windows.sums import (
+    Constants,
+    Functions,
+    arguments,
+    code_of,
+    code_of_all,
+)
 from polydevice_cpu.algorithms.by_machine.windows.tiles import Terms
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.plan import settling
@@ -27,6 +34,7 @@ FOLLOWED = {
     "leaky": [("LeakyRelu", ["a"], ["y"], {"alpha": 0.2})],
     "elu": [("Elu", ["a"], ["y"], {"alpha": 1.5})],
     "gelu": [("Gelu", ["a"], ["y"], {})],
+    "tanh": [("Tanh", ["a"], ["y"], {})],
     "logistic": [("Sigmoid", ["a"], ["y"], {})],
 }
 
@@ -87,6 +95,77 @@ def test_transposed_windows(core, monkeypatch, geometry):
     assert check(core, across(TRANSPOSED[geometry], FOLLOWED["elu"])) >= 3
 
 
+def test_tanh_of_any_number(rng):
+    """Small ones, too, and what is no number."""
+    scales = 10.0 ** rng.uniform(-38, 3, 4000)
+    x = np.array([*rng.normal(size=4000) * scales, np.nan, np.inf, -np.inf, 0.0], np.float32)
+    made = Functions([Function.TANH], terms=Terms.OWN_CHANNEL, has_bias=False)
+    windows = Windows((1, 1), (1, 1), (0, 0), (0, 0), is_depthwise=True)
+    told = arguments((1, 4, 1001, 1), (1, 4, 1001, 1), windows)
+    constants = Constants(np.ones((1, 4), np.float32), None, None, [(0.0, 0.0)])
+    y = np.empty_like(x)
+    assert code_of(made, told, constants).bound([address_of(each) for each in (x, x, y)])() == 0
+    np.testing.assert_allclose(y, np.tanh(x.astype(float)), rtol=3e-6, atol=1e-38)
+    assert np.isnan(y[-4])
+
+
+def pictures(channels, results, taps):
+    """A convolution of pictures, and Tanh behind it."""
+    weights = {"w": image(1, results, channels, taps, taps) / channels, "bias": image(2, results)}
+    form = {"pads": [taps // 2] * 4}
+    nodes = [("Conv", ["x", "w", "bias"], ["a"], form), *FOLLOWED["tanh"]]
+    return models.build(nodes, {"x": ["n", channels, "h", "w"]}, ["y"], weights, opset=20)
+
+
+@pytest.mark.parametrize(
+    ("channels", "results", "taps", "stays"),
+    [(1, 40, 5, True), (24, 40, 3, True), (24, 40, 5, False), (24, 3, 3, False)],
+)
+def test_pictures_that_tanh_follows(core, monkeypatch, channels, results, taps, stays):
+    """They are computed by machine code where it takes as long as oneDNN's."""
+    monkeypatch.setattr(settling, "RUNS", 2)
+    model = pictures(channels, results, taps)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    feeds = [
+        image(number, 1 + number % 2, channels, *sizes) for number, sizes in enumerate(PICTURES)
+    ]
+    assert (compared(executable, model, feeds, stays=True) >= 3) is stays
+
+
+PICTURES = [(9, 8), (8, 13), (17, 5), (11, 11), (6, 30), (21, 7)]
+
+TRANSPOSED_OF_PICTURES = {
+    "halves": ((4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    "odd": ((3, 5), {"strides": [2, 3], "pads": [1, 0, 1, 2]}),
+    "one axis": ((3, 5), {"strides": [1, 2], "pads": [1, 2, 1, 2], "output_padding": [0, 1]}),
+}
+
+
+@pytest.mark.parametrize("followed", ["relu", "gelu"])
+@pytest.mark.parametrize("geometry", TRANSPOSED_OF_PICTURES)
+def test_transposed_windows_of_pictures(core, monkeypatch, geometry, followed):
+    monkeypatch.setattr(settling, "RUNS", 2)
+    taps, form = TRANSPOSED_OF_PICTURES[geometry]
+    weights = {"w": image(1, 12, 20, *taps) / 12, "bias": image(2, 20)}
+    nodes = [("ConvTranspose", ["x", "w", "bias"], ["a"], form), *FOLLOWED[followed]]
+    model = models.build(nodes, {"x": ["n", 12, "h", "w"]}, ["y"], weights, opset=20)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    feeds = [image(number, 1 + number % 2, 12, *sizes) for number, sizes in enumerate(PICTURES)]
+    assert compared(executable, model, feeds, stays=True) >= 3
+
+
+@pytest.mark.parametrize(("results", "most"), [(8, 1 << 20), (20, 4 * 12 * 20 * 16 - 1)])
+def test_few_results_and_large_weights_of_pictures_are_onednns(core, monkeypatch, results, most):
+    monkeypatch.setattr(by_machine, "MOST_TRANSPOSED_BYTES", most)
+    form = {"strides": [2, 1], "pads": [1, 1, 1, 1]}
+    weights = {"w": image(1, 12, results, 4, 4) / 12, "bias": image(2, results)}
+    nodes = [("ConvTranspose", ["x", "w", "bias"], ["y"], form)]
+    model = models.build(nodes, {"x": ["n", 12, "h", "w"]}, ["y"], weights)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    feeds = [image(number, 1, 12, *sizes) for number, sizes in enumerate(PICTURES)]
+    assert compared(executable, model, feeds, stays=True) == 0
+
+
 def test_positions_with_nothing_to_read_are_onednns(core):
     """Windows of 2 elements that are 3 apart leave every third position to the bias."""
     model = across({"strides": [3]}, FOLLOWED["relu"], taps=2)
@@ -129,17 +208,24 @@ def test_onednn_is_asked_for_no_convolution(core, monkeypatch):
 
 @pytest.mark.parametrize("side", SIDES)
 def test_nothing_beside_is_read_or_written(side):
-    """Of phases of a transposed convolution, and of what is added."""
+    """Of phases of a transposed convolution along one and two axes, and of what is added."""
     random = np.random.default_rng(3)
-    for step, taps, pad, width in [(4, 8, 2, 9), (3, 7, 1, 6), (2, 2, 0, 5), (5, 11, 4, 3)]:
-        source, results = (2, 5, width), 19
-        wide = (width - 1) * step + taps - 2 * pad
+    for steps, taps, pads, sizes in [
+        *(((4, 1), (8, 1), (2, 0), (9, 1)), ((3, 1), (7, 1), (1, 0), (6, 1))),
+        *(((2, 2), (2, 2), (0, 0), (5, 4)), ((5, 1), (11, 3), (4, 1), (3, 7))),
+        *(((2, 3), (4, 5), (1, 2), (4, 9)), ((1, 2), (3, 3), (1, 1), (1, 6))),
+    ]:
+        results = 19
+        high, wide = (
+            (size - 1) * step + tap - 2 * pad
+            for size, step, tap, pad in zip(sizes, steps, taps, pads)
+        )
         numbers = {
-            "x": (2, width, 5),
-            "w": (taps, 5, results),
+            "x": (2, *sizes, 5),
+            "w": (*taps, 5, results),
             "bias": (results,),
-            "other": (2, wide, results),
-            "y": (2, wide, results),
+            "other": (2, high, wide, results),
+            "y": (2, high, wide, results),
         }
         placed = {}
         for name, shape in numbers.items():
@@ -148,16 +234,31 @@ def test_nothing_beside_is_read_or_written(side):
             placed[name] = memory.reshape(shape)
             placed[name][...] = made
         others = Constants(None, placed["bias"], None, [(0.0, 0.0)])
-        made_of = transposed.phases(placed["w"], step, pad, others, np.ascontiguousarray)
+        made_of = transposed.phases(placed["w"], steps, pads, others, np.ascontiguousarray)
         made = Functions([Function.ADD], terms=Terms.ALL_CHANNELS, has_bias=True)
-        code = code_of_all(transposed.calls_of_phases(made, made_of, source, (2, results, wide)))
+        shapes = (2, 5, *sizes), (2, results, high, wide)
+        code = code_of_all(transposed.calls_of_phases(made, made_of, *shapes))
         x, y, other = placed["x"], placed["y"], placed["other"]
         assert code.bound([address_of(each) for each in (x, other, y)])() == 0
-        wanted = np.zeros((2, wide + 2 * pad, results))
-        for place, tap in np.ndindex(width, taps):
-            wanted[:, place * step + tap] += x[:, place].astype(float) @ placed["w"][tap]
-        wanted = wanted[:, pad : pad + wide] + placed["bias"] + other
-        np.testing.assert_allclose(y, wanted, rtol=1e-4, atol=1e-4)
+        wanted = np.zeros((2, high + 2 * pads[0], wide + 2 * pads[1], results))
+        for row, column, tap, across in np.ndindex(*sizes, *taps):
+            place = slice(None), row * steps[0] + tap, column * steps[1] + across
+            wanted[place] += x[:, row, column].astype(float) @ placed["w"][tap, across]
+        wanted = wanted[:, pads[0] : pads[0] + high, pads[1] : pads[1] + wide]
+        np.testing.assert_allclose(y, wanted + placed["bias"] + other, rtol=1e-4, atol=1e-4)
+
+
+def test_fewer_positions_than_a_step_has():
+    """Phases that begin behind the end of a result are left out."""
+    x, w = image(1, 2, 2, 1, 5), image(2, 4, 4, 5, 19)
+    made_of = transposed.phases(w, (4, 4), (0, 0), Constants(None, None, None, ()), np.array)
+    made = Functions([], terms=Terms.ALL_CHANNELS, has_bias=False)
+    calls = transposed.calls_of_phases(made, made_of, (2, 5, 2, 1), (2, 19, 6, 3))
+    assert len(calls) == 4 * 3
+    y = np.full((2, 6, 3, 19), np.nan, np.float32)
+    assert code_of_all(calls).bound([address_of(each) for each in (x, x, y)])() == 0
+    wanted = [x[:, row // 4, 0] @ w[row % 4, column] for row, column in np.ndindex(6, 3)]
+    np.testing.assert_allclose(y.reshape(2, 18, 19), np.stack(wanted, 1), rtol=1e-4, atol=1e-4)
 
 
 def test_places_whose_windows_read_alike_are_one_kind():

@@ -20,6 +20,7 @@ _FUNCTIONS = {
     Algorithm.SWISH: Function.SWISH,
     Algorithm.ELU: Function.ELU,
     Algorithm.GELU_ERF: Function.GELU,
+    Algorithm.TANH: Function.TANH,
 }
 
 
@@ -47,6 +48,13 @@ _OF_PRODUCTS = {
 }
 
 
+_WITH_CONSTANTS = {
+    Algorithm.LINEAR: matrix_code.Function.LINEAR,
+    Algorithm.ROUND: matrix_code.Function.ROUND,
+    Algorithm.CLIP: matrix_code.Function.CLIP,
+}
+
+
 def product_link(post_op: PostOp) -> tuple[matrix_code.Function, tuple[float, float]] | None:
     """Return what follows a product of two tensors, with two constants; None without code for it.
 
@@ -55,6 +63,6 @@ def product_link(post_op: PostOp) -> tuple[matrix_code.Function, tuple[float, fl
     if isinstance(post_op, Binary):
         function = _OF_PRODUCTS.get(post_op.algorithm)
         return None if function is None else (function, (0.0, 0.0))
-    if isinstance(post_op, Eltwise) and post_op.algorithm == Algorithm.LINEAR:
-        return matrix_code.Function.LINEAR, (post_op.alpha, post_op.beta)
+    if isinstance(post_op, Eltwise) and post_op.algorithm in _WITH_CONSTANTS:
+        return _WITH_CONSTANTS[post_op.algorithm], (post_op.alpha, post_op.beta)
     return None

@@ -15,6 +15,7 @@ from polydevice_cpu.algorithms.by_machine.code import Told, has_avx512
 from polydevice_cpu.algorithms.by_machine.matrix_code import (
     BLOCK,
     LEVELS,
+    OF_OPERANDS,
     ROWS,
     Columns,
     Function,
@@ -115,6 +116,7 @@ def _products(
             links.append((function, Scope.ALL))
             constants.append(int.from_bytes(struct.pack("<ff", *operand), "little", signed=True))
     found = []
+    stored: int = 0
     for width, start, count in _parts(columns, terms):
         kind = is_turned, is_apart, tuple(links)
         code = _code(rows, columns, terms, width, kind)
@@ -122,10 +124,10 @@ def _products(
             return None
         at_once = _by_formula(_at_once, rows, width)
         for sides, behind in _shares([first, second, *others, result], parts):
-            told = _numbers(
-                sides, links, constants, (largest([width, 1]), at_once), start, count, is_turned
-            )
+            tile, place = (largest([width, 1]), at_once), (start, count, stored)
+            told = _numbers(sides, links, constants, tile, place, is_turned)
             found.append((code, (*behind, *told)))
+        stored += BLOCK * width * count
     return tuple(found)
 
 
@@ -258,18 +260,19 @@ def _numbers(
     links: Sequence[Link],
     constants: Sequence[int],
     tile: tuple[int, int],
-    start: int,
-    count: int,
+    place: tuple[int, int, int],
     is_turned: bool,
 ) -> tuple[int, ...]:
     """What code is told behind the addresses; see `matrix_code`.
 
-    `tile` is how many vectors of how many rows are computed at once.
+    `tile` is how many vectors of how many rows are computed at once; `place` is the first column,
+    how many times so many there are, and how many columns are computed before.
     """
+    start, count, stored = place
     rows, columns = sides[-1].shape[2:]
     terms, (width, at_once) = sides[0].shape[3], tile
     tiles = -(-rows // at_once)
-    scopes = [scope for function, scope in links if function is not Function.LINEAR]
+    scopes = [scope for function, scope in links if function in OF_OPERANDS]
     of_operands = [0 if each is Scope.ALL else 4 for each in scopes]
     across = [0, 4 * sides[1].strides[3], *of_operands, 4]
     outer, inner, down = ([_step(each, sides[-1], axis) for each in sides] for axis in range(3))
@@ -294,5 +297,7 @@ def _numbers(
         *(4 * BLOCK, 4 * (BLOCK - back)),
         *(BLOCK * row_bytes, (BLOCK - back) * row_bytes),
         4 * sides[0].strides[3],
+        (1 << smallest([columns, BLOCK])) - (1 << (stored - start)),
+        tiles * at_once - rows,
         *constants,
     )

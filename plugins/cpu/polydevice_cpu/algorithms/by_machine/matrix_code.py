@@ -13,6 +13,8 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
     ADD,
     DIVIDE,
     LOAD,
+    MAX,
+    MIN,
     MUL,
     R8,
     R9,
@@ -44,8 +46,9 @@ BLOCK = 16
 ROWS = {1: 12, 2: 12, 3: 8, 4: 6}
 """How many rows are computed at once, by how many vectors of them; fewer where there are few."""
 
-LONGEST = 4
-"""Functions that may follow: with so many code takes a page."""
+LONGEST = 12
+"""Functions that may follow: with so many code takes three pages at most. Scores that are brought
+to 8 bits and back, divided, brought there and back once more and masked have ten."""
 
 LEVELS = 4
 """Loops: over two axes of matrices, over columns, and over rows."""
@@ -75,7 +78,16 @@ class Function(Enum):
     MUL = MUL
     DIV = DIVIDE
     LINEAR = 0
+    ROUND = 1
+    """To whole numbers, halves to even ones; the constants are of no use."""
+    CLIP = 2
+    """Between the constants."""
+    SUM = 3
+    """With what the result has held, so that nothing may be stored twice; likewise."""
 
+
+OF_OPERANDS = (Function.ADD, Function.SUB, Function.MUL, Function.DIV)
+"""Functions that read an operand; others have two constants each."""
 
 Link = tuple[Function, Scope]
 
@@ -84,18 +96,18 @@ FIRST, SECOND, OPERANDS = range(3)
 
 OUTER, INNER, COLUMNS, TILES, TERMS, MASK, STACK = range(7)
 PACKED, PACKED_MASK, FORWARD, LAST_FORWARD, PACKED_FORWARD, LAST_PACKED_FORWARD = range(7, 13)
-TERM = 13
-CONSTANTS = 14
+TERM, FIRST_MASK, TWICE = 13, 14, 15
+CONSTANTS = 16
 """Numbers behind those of addresses; see `product`."""
 
-_MASK, _PACKED_MASK = 1, 2
+_MASK, _PACKED_MASK, _FIRST_MASK = 1, 2, 3
 _SECOND, _BROADCAST = 24, 28
 """Vectors besides the sums, which are the first ones."""
 
 
 def numbers(chain: Sequence[Link]) -> tuple[int, int]:
     """Return how many addresses code has for a chain, and where what is behind them begins."""
-    addresses = OPERANDS + 1 + sum(function is not Function.LINEAR for function, _ in chain)
+    addresses = OPERANDS + 1 + sum(function in OF_OPERANDS for function, _ in chain)
     return addresses, (LEVELS + 4) * addresses
 
 
@@ -120,6 +132,7 @@ class _Product(Instructions):
         self.is_apart = is_apart
         self.width, self.rows, self.columns, self.chain = width, rows, columns, chain
         self.turned = turned
+        self.is_sum = any(function is Function.SUM for function, _ in chain)
         self.addresses, self.behind = numbers(chain)
         self.result = self.addresses - 1
         slots = (LEVELS + 1) * self.addresses + LEVELS
@@ -171,7 +184,8 @@ class _Product(Instructions):
             self.load(RAX, RDI, address)
             self.plain(0x03, RAX, RDI, 8 * (self.addresses + address))
             self.put(RAX, self.now(-1, address))
-        for mask, number in ((_MASK, MASK), (_PACKED_MASK, PACKED_MASK)):
+        masks = (_MASK, MASK), (_PACKED_MASK, PACKED_MASK), (_FIRST_MASK, FIRST_MASK)
+        for mask, number in masks:
             self.get(RAX, self.given(number))
             self.set_mask(mask, RAX)
         self.get(R10, self.stride(LEVELS + 1, FIRST))
@@ -242,23 +256,56 @@ class _Product(Instructions):
         self.repeated(lambda: self.term(sums), RCX)
         operand, constant = OPERANDS, 8 * (self.behind + CONSTANTS)
         for function, scope in self.chain:
-            if function is Function.LINEAR:
-                self.plain(0x8D, RAX, RDI, constant)
-                self.spread(_BROADCAST, RAX)
-                self.spread(_BROADCAST + 1, RAX, behind=1)
-                constant += 8
-                for sum_ in (sum_ for each in sums for sum_ in each):
-                    pair = _BROADCAST, _BROADCAST + 1
-                    self.vector(0xA8, sum_, *pair, kind=2, prefix=1, is_memory=False)
-            else:
+            if function in OF_OPERANDS:
                 self.follow(function, scope, operand, sums)
                 operand += 1
+                continue
+            if function is Function.SUM:
+                self.follow(Function.ADD, Scope.EACH, self.result, sums)
+            else:
+                self.follow_constants(function, constant, [each for row in sums for each in row])
+            constant += 8
+        self.stores(sums)
+
+    def stores(self, sums: Sequence[Sequence[int]]) -> None:
+        """Append stores of all sums; none a second time of what is added to what was there."""
         self.get(RSI, self.now(LEVELS - 1, self.result))
+        if self.is_sum:  # RBX counts the rows that the tile before the last one has stored
+            self.get(RBX, self.given(TWICE))
+            self.compare(R15, 1)
+            is_last = self.ahead("0f84")  # je
+            self.raw("31db")  # xor ebx, ebx
+            self.here(is_last)
         for each in sums:
+            is_stored = 0
+            if self.is_sum:
+                self.raw("4883eb01")  # sub rbx, 1
+                is_stored = self.ahead("0f89")  # jns
             for column, sum_ in enumerate(each):
                 mask = self.mask_of(column)
+                if self.is_sum and not column:
+                    mask = _FIRST_MASK
                 self.vector(STORE, sum_, 0, RSI, behind=column, mask=mask)
+            if self.is_sum:
+                self.here(is_stored)
             self.add(RSI, RDX)
+
+    def follow_constants(self, function: Function, constant: int, sums: Sequence[int]) -> None:
+        """Append a function of sums and two constants, so many bytes behind RDI."""
+        first, second = _BROADCAST, _BROADCAST + 1
+        if function is not Function.ROUND:
+            self.plain(0x8D, RAX, RDI, constant)
+            self.spread(first, RAX)
+            self.spread(second, RAX, behind=1)
+        for sum_ in sums:
+            if function is Function.ROUND:
+                self.vector(0x08, sum_, 0, sum_, kind=3, prefix=1, is_memory=False)
+                self.text.append(0)  # to the nearest
+            elif function is Function.CLIP:
+                self.of_vectors(MAX, sum_, sum_, first)
+                self.of_vectors(MIN, sum_, sum_, second)
+            else:
+                self.vector(0xA8, sum_, first, second, kind=2, prefix=1, is_memory=False)
 
     def mask_of(self, column: int) -> int:
         """Which mask says what elements there are of a vector."""

@@ -16,6 +16,7 @@ from polydevice_cpu.plan.filling.by_machine.chains import inputs_of
 from polydevice_cpu.plan.filling.by_machine.integers import is_of_bytes, pool_of_bytes, read_of
 from polydevice_cpu.plan.filling.by_machine.matrices import ProductByMachine, product_by_machine
 from polydevice_cpu.plan.filling.by_machine.moves import MovesByMachine, moves_by_machine
+from polydevice_cpu.plan.filling.by_machine.norms import NormsByMachine, norms_by_machine
 from polydevice_cpu.plan.filling.by_machine.pointwise import (
     PointwiseByMachine,
     pointwise_by_machine,
@@ -39,6 +40,8 @@ from polydevice_cpu.plan.plan import PlanParts
 from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step, TailStep
 from polydevice_cpu.plan.value import Kind, Storage, UnpackedValue, Value
 from polydevice_cpu.proof.claim import NotedClaim
+
+_Numbers = PointwiseByMachine | MovesByMachine | NormsByMachine
 
 
 def _serves_all_sizes(step: Step) -> bool:
@@ -69,7 +72,8 @@ class PlanSizes:
         staying: those of them that are computed so in plans that run often, too.
         asked: those of which that depends on the sizes.
         products_by_machine: place → how machine code computes a product.
-        numbers_by_machine: place → how machine code computes or moves each number by itself.
+        numbers_by_machine: place → how machine code computes or moves each number by itself, or
+            normalises rows.
         at_positions: place → how machine code computes what treats every position alike.
         products: how many all steps compute, for the sizes that there are.
         strips: what makes primitives for some of the positions.
@@ -96,7 +100,9 @@ class PlanSizes:
         self.staying: set[int] = set()
         self.asked: set[int] = set()
         self.products_by_machine: dict[int, ProductByMachine] = {}
-        self.numbers_by_machine: dict[int, PointwiseByMachine | MovesByMachine] = {}
+        self.numbers_by_machine: dict[
+            int, PointwiseByMachine | MovesByMachine | NormsByMachine
+        ] = {}
         self.at_positions: dict[int, AtPositions] = {}
         self.products = 0
         self.is_alone = False
@@ -229,7 +235,11 @@ class PlanSizes:
             self.in_blocks.add(place)
         if (product := product_by_machine(primitive)) is not None:
             self.products_by_machine[place] = product
-        numbers = pointwise_by_machine(primitive) or moves_by_machine(primitive)
+        numbers = (
+            pointwise_by_machine(primitive)
+            or moves_by_machine(primitive)
+            or norms_by_machine(primitive)
+        )
         if numbers is not None:
             self.numbers_by_machine[place] = numbers
         if may_be_by_machine(primitive):
@@ -257,6 +267,8 @@ class PlanSizes:
             or place in self.numbers_by_machine
         ):
             self.with_code.add(place)
+        if isinstance(self.numbers_by_machine.get(place), NormsByMachine):
+            self.staying.add(place)
         if is_product and matrices.stays_by_machine(primitive):
             self.staying.add(place)
         if is_window and stays_by_machine(primitive):

@@ -20,11 +20,12 @@ from polydevice_cpu.plan.settling import Pauses
 from polydevice_cpu.plan.tables.making import table_template
 from polydevice_cpu.plan.tables.template import Broken, TableTemplate
 
-MOST_TABLES = 4
+MOST_TABLES = 8
 """Classes of a template's sizes for which a table is tried: one takes as long as some ten plans."""
 
-MOST_LATE = 4
-"""Steps of a plan that a table has no numbers of for its sizes alone, above which one is made."""
+MOST_LATE, OF_STEPS = 4, 32
+"""Steps of a plan that a table has no numbers of for its sizes alone, above which one is made, and
+one more for so many steps: ten of them take as long as to ask another table, with its formulas."""
 
 
 Later = Callable[[Callable[[], None]], None]
@@ -81,7 +82,11 @@ class PlanTemplate:
         found.wanted.clear()
         self._turn = Lock()
         self._tables: list[TableTemplate] = []
+        self._ones: dict[TableTemplate, tuple[bool, ...]] = {}
+        """Which sizes were 1 where a table was made."""
         self._later, self._is_learning = later, False
+        self._wanted: Sequence[int] | None = None
+        """Sizes that a table was wanted for while another one was made."""
         self._decided = decided
         self._tried = 0
 
@@ -89,19 +94,30 @@ class PlanTemplate:
         """Return what fills in the plan for these sizes; None where another one may be better."""
         best: tuple[TableTemplate, list[Any], Broken] | None = None
         fewest = math.inf
-        for table in self._tables:
+        for table in self._likely(sizes):
             found = table.formulas(sizes)
             if found is None:
                 continue
             broken, late = table.broken(found[1])
             if late < fewest:
                 best, fewest = (table, found[0], broken), late
-            if late <= table.late + MOST_LATE:
+            if late <= self._most_late(table):
                 break
         if best is not None:
             return Fit(partial(self._of_table, sizes, *best))
         found = self._formulas(sizes)
         return None if found is None else Fit(partial(self._plan, sizes, found[0]))
+
+    def _most_late(self, table: TableTemplate) -> int:
+        """How many steps may be made one by one for what a table is used for."""
+        return table.late + MOST_LATE + len(self._recipe.steps) // OF_STEPS
+
+    def _likely(self, sizes: Sequence[int]) -> list[TableTemplate]:
+        """The tables; first those that were made where the same sizes were 1, which decide most."""
+        tables, ones = self._tables, _ones(sizes)
+        if len(tables) < 2:
+            return tables
+        return sorted(tables, key=lambda table: self._ones[table] != ones)
 
     def _of_table(
         self, sizes: Sequence[int], table: TableTemplate, found: list[Any], broken: Broken
@@ -113,7 +129,7 @@ class PlanTemplate:
             return self._with_steps(sizes)
         if not plan.is_final:
             plan.whole = partial(self._whole, sizes)
-        if len(plan.late) > table.late + MOST_LATE:
+        if len(plan.late) > self._most_late(table):
             self._learn(sizes)
         return plan
 
@@ -143,7 +159,10 @@ class PlanTemplate:
     def _learn(self, sizes: Sequence[int]) -> None:
         """Make a table for sizes like these: the first at once, with the template."""
         with self._turn:
-            if self._tried == MOST_TABLES or self._is_learning:
+            if self._tried == MOST_TABLES:
+                return
+            if self._is_learning:
+                self._wanted = sizes
                 return
             self._tried += 1
             self._is_learning, is_first = True, self._tried == 1
@@ -163,7 +182,19 @@ class PlanTemplate:
         finally:
             self._is_learning = False
         if made is not None:
+            self._ones[made] = _ones(sizes)
             self._tables = sorted([*self._tables, made], key=lambda table: table.late)
+        wanted, self._wanted = self._wanted, None
+        if wanted is not None and self._lacks(wanted):
+            self._learn(wanted)
+
+    def _lacks(self, sizes: Sequence[int]) -> bool:
+        """Whether every table leaves many steps of a plan for these sizes to be made one by one."""
+        for table in self._likely(sizes):
+            found = table.formulas(sizes)
+            if found is not None and table.broken(found[1])[1] <= self._most_late(table):
+                return False
+        return True
 
     def _whole(self, sizes: Sequence[int]) -> Plan | None:
         """The plan without strips; plans keep sizes, as the numbers are many more."""
@@ -193,3 +224,8 @@ class PlanTemplate:
             return None, False
         plan.is_compiled = codes.is_done
         return plan, filled.is_for_now
+
+
+def _ones(sizes: Sequence[int]) -> tuple[bool, ...]:
+    """Which sizes are 1."""
+    return tuple(size == 1 for size in sizes)

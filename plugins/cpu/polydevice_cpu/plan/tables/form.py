@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -142,15 +143,38 @@ class TableForm:
     threads: int
     alive: Sequence[object]
 
-    def order(self, broken: Container[tuple[int, Way]]) -> Order:
+    def order(self, broken: Collection[tuple[int, Way]]) -> Order:
         """Return the steps: runs of code, those by NumPy or in strips, and numbers of others.
 
         Args:
             broken: ways of steps that are no choice.
         """
+        if not broken:
+            return self._between(0, self.step_count, broken)
+        # Without a way nothing is joined that was apart: but for the places of these steps all is
+        # as it is with all ways (of 420 steps 0.1 instead of 0.8 ms).
+        whole, places = self._whole
+        order = list(whole)
+        for place in sorted({places[number] for number, _ in broken}, reverse=True):
+            first, end = _steps_of(whole[place])
+            order[place : place + 1] = self._between(first, end, broken)
+        return order
+
+    @cached_property
+    def _whole(self) -> tuple[Order, Sequence[int]]:
+        """The order with all ways, and the place of each step in it."""
+        order = self._between(0, self.step_count, ())
+        places = [0] * self.step_count
+        for place, each in enumerate(order):
+            for number in range(*_steps_of(each)):
+                places[number] = place
+        return order, places
+
+    def _between(self, start: int, stop: int, broken: Collection[tuple[int, Way]]) -> Order:
+        """The order of some steps."""
         order: Order = []
         apart = {*self.once, *self.refusing}
-        for number in range(self.step_count):
+        for number in range(start, stop):
             if number in self.calls and (number, Way.CODE) not in broken:
                 first, end = self.calls[number]
                 last = order[-1] if order and apart.isdisjoint((number - 1, number)) else None
@@ -165,6 +189,14 @@ class TableForm:
             else:
                 order.append(number)
         return order
+
+
+def _steps_of(each: Run | ArrayForm | StripForm | int) -> tuple[int, int]:
+    """The first step, and the one behind the last."""
+    if isinstance(each, Run):
+        return each.steps
+    number = each if isinstance(each, int) else each.step
+    return number, number + 1
 
 
 def late_of(order: Order) -> list[int]:

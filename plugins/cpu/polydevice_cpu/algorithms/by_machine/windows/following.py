@@ -44,6 +44,7 @@ class Function(Enum):
     """Of what e^x - 1 is multiplied by, and 0."""
     GELU = "gelu"
     """With the error function."""
+    TANH = "tanh"
     PRELU = "prelu"
     """Of a slope for each channel."""
     SHIFT = "shift"
@@ -65,8 +66,14 @@ class Function(Enum):
 
 
 _OF_TENSORS = {Function.SUM, Function.ADD}
+_OF_POWERS_OF_E = {
+    *(Function.LOGISTIC, Function.SWISH, Function.ELU, Function.GELU, Function.TANH),
+}
 _OF_PLACES = {*_OF_TENSORS, Function.MOVE, Function.PRELU, Function.SHIFT}
 """Those that compute otherwise for each channel or position."""
+
+UNLIKE_ONEDNN = Function.GELU, Function.TANH
+"""What is not the same to the bit as oneDNN's."""
 
 AS_FLOATS = 0x5B
 """The instruction that makes integers of 32 bits floats."""
@@ -119,7 +126,7 @@ def append_function(
         assert isinstance(code, WindowCode)
         _append_of_places(code, sums, function, where)
         return
-    if function in {Function.LOGISTIC, Function.SWISH, Function.ELU, Function.GELU}:
+    if function in _OF_POWERS_OF_E:
         for sum_ in sums:
             _append_of_powers(code, sum_, function, own, of_powers)
         return
@@ -216,14 +223,15 @@ def _append_tensor(
 def _append_of_powers(
     code: Instructions, sum_: int, function: Function, own: int, place: int
 ) -> None:
-    """Compute a function of powers of e below 1: all but GELU in the steps in which oneDNN does."""
+    """Compute a function of powers of e below 1: all but GELU and TANH in oneDNN's steps."""
 
     def one(opcode: int, register: int, first: int) -> None:
         behind = place + _NUMBERS.index("one")
         code.vector(opcode, register, first, RDI, behind=behind, is_one=True)
 
-    if function is Function.GELU:
-        _append_gelu(code, sum_, place)
+    if function in UNLIKE_ONEDNN:
+        append = _append_gelu if function is Function.GELU else _append_tanh
+        append(code, sum_, place)
         return
     if function is not Function.LOGISTIC:
         code.vector(LOAD, _MOVED, 0, sum_, is_memory=False)
@@ -271,6 +279,39 @@ def _append_gelu(code: Instructions, sum_: int, place: int) -> None:
     code.vector(SUB, sum_, _COPY, sum_, is_memory=False, mask=_NOT_NEGATIVE)
     code.of_vectors(MUL, sum_, sum_, _MOVED)
     code.vector(MUL, sum_, sum_, RDI, behind=at("half"), is_one=True)
+
+
+def _append_tanh(code: Instructions, sum_: int, place: int) -> None:
+    """Compute -e / (2 + e), e = exp(-2 |x|) - 1, and the sign of x; NaN stays."""
+
+    def constant(register: int, name: str) -> int:
+        code.spread(register, RDI, behind=place + _NUMBERS.index(name))
+        return register
+
+    bits = partial(code.vector, prefix=1, is_memory=False)
+    multiplied = partial(code.vector, kind=2, prefix=1, is_memory=False)
+    rest, power = _COPY, _POWER
+    sign = constant(_ZERO, "sign")
+    bits(0xDB, _MOVED, sum_, sign)
+    bits(0xEB, sum_, sum_, sign)
+    code.of_vectors(ADD, sum_, sum_, sum_)
+    code.of_vectors(MAX, sum_, constant(_ONE, "least"), sum_)
+    code.of_vectors(MUL, power, sum_, constant(_ONE, "log2(e)"))
+    code.vector(0x08, power, 0, power, kind=3, prefix=1, is_memory=False)
+    code.text.append(0)  # to the nearest
+    code.vector(LOAD, rest, 0, sum_, is_memory=False)
+    multiplied(0xBC, rest, power, constant(_ONE, "log(2)"))  # rest -= power * log(2)
+    constant(sum_, "x^5")
+    for name in ("x^4", "x^3", "x^2", "one"):  # a term of 1, so that small numbers are precise
+        multiplied(0xA8, sum_, rest, constant(_ONE, name))
+    code.of_vectors(MUL, sum_, sum_, rest)
+    multiplied(0x2C, _SHARE, _ONE, power)  # 2^power
+    code.of_vectors(SUB, _ONE, _SHARE, _ONE)
+    multiplied(0xA8, sum_, _SHARE, _ONE)
+    code.of_vectors(ADD, rest, sum_, constant(_ONE, "two"))
+    code.of_vectors(DIVIDE, sum_, sum_, rest)
+    bits(0xDF, sum_, sign, sum_)  # without the sign
+    bits(0xEB, sum_, sum_, _MOVED)
 
 
 def _append_power(code: Instructions, sum_: int, place: int) -> None:

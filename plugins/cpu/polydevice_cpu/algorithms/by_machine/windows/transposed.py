@@ -1,7 +1,8 @@
-"""Transposed convolutions along one axis: as many convolutions as positions lie between two steps.
+"""Transposed convolutions: as many convolutions as positions lie between two steps.
 
 Position r of every step is the sum of the source's positions times each step-th element of a
-window, so that nothing is multiplied by the zeros that a transposed convolution puts between.
+window, so that nothing is multiplied by the zeros that a transposed convolution puts between. Over
+two axes there are as many for each position of a step along either.
 """
 
 from __future__ import annotations
@@ -27,43 +28,78 @@ from polydevice_cpu.algorithms.by_machine.windows.sums import (
 
 
 class Phase(NamedTuple):
-    """Positions of a result that lie a step apart.
+    """Positions of a result that lie a step apart, along two axes.
 
     Attributes:
-        first: the first one.
-        pad: how far its window reaches over the beginning of the source.
+        first: the first one, by axis.
+        steps: between two, likewise.
+        sizes: of its window.
+        pads: how far that reaches over the beginning of the source.
         constants: what is read besides; the weights are those of this phase.
     """
 
-    first: int
-    pad: int
+    first: Shape
+    steps: Shape
+    sizes: Shape
+    pads: Shape
     constants: Constants
 
 
+class _Taps(NamedTuple):
+    """What a phase reads along one axis: elements of a window, from which on, and how far before.
+
+    Attributes:
+        first: the first position.
+        elements: of the window, backwards.
+        pad: see `Phase`.
+    """
+
+    first: int
+    elements: range
+    pad: int
+
+
+def _taps(size: int, step: int, pad: int) -> list[_Taps]:
+    """Return those of each phase of an axis."""
+    found = []
+    for first in range(step):
+        shift, tap = divmod(first + pad, step)
+        elements = range(tap, size, step)
+        found.append(_Taps(first, elements[::-1], len(elements) - 1 - shift))
+    return found
+
+
 def phases(
-    weights: Array, step: int, pad: int, others: Constants, pack: Callable[[Array], Array]
+    weights: Array,
+    steps: Shape,
+    pads: Shape,
+    others: Constants,
+    pack: Callable[[Array], Array],
 ) -> list[Phase] | None:
     """Return the phases of a transposed convolution.
 
     Args:
-        weights: [elements of a window, channels of the source, channels of the result]; of bytes,
-            fours of these channels.
-        step: between the windows of two positions of the source.
-        pad: positions that are left out at the beginning of the result.
+        weights: [rows and columns of a window, channels of the source, channels of the result]; of
+            bytes, fours of these channels.
+        steps: between the windows of two positions of the source, by axis.
+        pads: positions that are left out at the beginning of the result.
         others: what is read besides weights.
         pack: returns weights as they lie one behind the other.
 
     Returns:
         None where a position has nothing to read.
     """
+    sides = zip(weights.shape[:2], steps, pads, strict=True)
+    down, along = (_taps(size, step, pad) for size, step, pad in sides)
     found = []
-    for first in range(step):
-        shift, tap = divmod(first + pad, step)
-        own = weights[tap::step][::-1]
-        if not len(own):
-            return None
-        constants = replace(others, weights=pack(own))
-        found.append(Phase(first, len(own) - 1 - shift, constants))
+    for row in down:
+        for column in along:
+            own = weights[list(row.elements)][:, list(column.elements)]
+            if not own.size:
+                return None
+            constants = replace(others, weights=pack(own))
+            first, reach = (row.first, column.first), (row.pad, column.pad)
+            found.append(Phase(first, steps, own.shape[:2], reach, constants))
     return found
 
 
@@ -79,26 +115,30 @@ def calls_of_phases(
     Args:
         made: functions of tiles.
         given: all phases.
-        source: [N, C, W], whose channels lie next to each other.
+        source: [N, C, H, W], or [N, C, W] of windows of one column, whose channels lie next to each
+            other.
         result: likewise.
         numbers: what these take.
 
     Returns:
         None where a window has nothing to read.
     """
-    pictures, read, width = source
-    _, channels, wide = result
-    written, step, found = numbers.result * channels, len(given), []
-    for first, pad, constants in given if wide >= step else given[:wide]:
-        assert constants.weights is not None
-        windows = Windows((len(constants.weights), 1), (1, 1), (0, 0), (pad, 0), is_depthwise=False)
-        own = pictures, channels, -((first - wide) // step), 1
-        measures = Measures.of((pictures, read, width, 1), own, windows, numbers)
+    source, result = ((*each, 1) if len(each) == 3 else each for each in (source, result))
+    pictures, channels, high, wide = result
+    written, found = numbers.result * channels, []
+    for (row, column), (down, along), sizes, pads, constants in given:
+        if not (high > row and wide > column):
+            continue
+        windows = Windows(sizes, (1, 1), (0, 0), pads, is_depthwise=False)
+        own = pictures, channels, -((row - high) // down), -((column - wide) // along)
+        measures = Measures.of(source, own, windows, numbers)
         before, behind = [*measures.before], [*measures.behind]
-        before[2], behind[1] = wide * written, step * written
+        before[2] = high * wide * written
+        behind[1], behind[3] = down * wide * written, along * written
         measures = measures._replace(before=tuple(before), behind=tuple(behind))
-        calls = measures.told(cover_of(read, channels, windows, numbers))
+        calls = measures.told(cover_of(source[1], channels, windows, numbers))
         if calls is None:
             return None
-        found.append((made, calls._replace(at=first * written), constants))
+        at = (row * wide + column) * written
+        found.append((made, calls._replace(at=at), constants))
     return found

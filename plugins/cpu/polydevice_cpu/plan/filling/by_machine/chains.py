@@ -6,7 +6,12 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.symbolic_size import Number, is_symbolic
-from polydevice_cpu.algorithms.by_machine.windows.following import LONGEST, Function, Link
+from polydevice_cpu.algorithms.by_machine.windows.following import (
+    LONGEST,
+    UNLIKE_ONEDNN,
+    Function,
+    Link,
+)
 from polydevice_cpu.onednn.attributes import Attributes, Binary, PostOp, Prelu, Sum
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType
 from polydevice_cpu.onednn.descriptor import Descriptor, is_strided
@@ -15,9 +20,6 @@ from polydevice_cpu.plan.filling.recipe import ValueForm
 from polydevice_cpu.plan.post_ops import link_of
 
 ONE_SLOPE_PER_CHANNEL, _SUMS = Prelu(2), (Sum(), Sum(1.0, DataType.F32))
-
-_UNLIKE_ONEDNN = (Function.GELU,)
-"""What is not the same to the bit as oneDNN's."""
 
 
 def chain_of(
@@ -33,7 +35,7 @@ def chain_of(
     made = [_link(each, result) for each in attributes.post_ops]
     found = tuple(each for each in made if each is not None)
     functions = [function for function, *_ in found]
-    if as_onednn and not set(functions).isdisjoint(_UNLIKE_ONEDNN):
+    if as_onednn and not set(functions).isdisjoint(UNLIKE_ONEDNN):
         return None
     are_single = all(functions.count(each) < 2 for each in (Function.PRELU, Function.ADD))
     return found if are_single and len(found) == len(made) <= LONGEST else None

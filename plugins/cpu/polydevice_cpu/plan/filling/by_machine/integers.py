@@ -19,6 +19,7 @@ from polydevice_cpu.algorithms.by_machine.code import has_avx512, may_share
 from polydevice_cpu.algorithms.by_machine.windows.covers import FLOATS, Numbers
 from polydevice_cpu.algorithms.by_machine.windows.following import (
     LONGEST_OF_BYTES,
+    UNLIKE_ONEDNN,
     Function,
     Link,
 )
@@ -53,7 +54,6 @@ _OF_ONE_NUMBER: Mapping[Algorithm, Callable[[float], Link]] = {
     Algorithm.BINARY_SUB: lambda number: (Function.LINEAR, 1.0, -number),
     Algorithm.BINARY_DIV: lambda number: (Function.QUOTIENT, number, 0.0),
 }
-_UNLIKE_ONEDNN = (Function.GELU,)
 _BY_CHANNEL = (Function.SHIFT, Function.PRELU)
 _ELSEWHERE = (Function.ADD, Function.MOVE)
 
@@ -322,7 +322,7 @@ def _links(
     found = []
     for number, post_op in enumerate(attributes.post_ops):
         link = _link(given, post_op, _operand(number), constants)
-        if link is None or link[0] in _UNLIKE_ONEDNN:
+        if link is None or link[0] in UNLIKE_ONEDNN:
             return None
         found.append(link)
     range_ = _RANGES.get(_HELD[result.data_type])

@@ -14,7 +14,7 @@ from polydevice.symbolic_size import is_symbolic, is_within
 from polydevice_cpu.algorithms.by_machine.code import PARTS, Code, Told, may_share
 from polydevice_cpu.algorithms.by_machine.matrices import Seen, products
 from polydevice_cpu.algorithms.by_machine.matrix_code import LONGEST, Function
-from polydevice_cpu.onednn.attributes import Attributes, Binary, PostOp
+from polydevice_cpu.onednn.attributes import Attributes, Binary, PostOp, Sum
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.descriptor import (
     Descriptor,
@@ -126,6 +126,8 @@ def _is_one(size: object) -> bool:
 
 def _link(post_op: PostOp) -> tuple[Function, Descriptor | tuple[float, float]] | None:
     """A function that follows; None where there is no code for it."""
+    if post_op == Sum():
+        return Function.SUM, (0.0, 0.0)
     found = product_link(post_op)
     if found is None or not isinstance(post_op, Binary):
         return found

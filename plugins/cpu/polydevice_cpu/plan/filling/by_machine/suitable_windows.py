@@ -10,11 +10,12 @@ from polydevice.processor.machine_code import cache_bytes
 from polydevice.symbolic_size import is_symbolic, smallest
 from polydevice_cpu.algorithms.by_machine.code import may_share
 from polydevice_cpu.algorithms.by_machine.windows.covers import Windows
+from polydevice_cpu.algorithms.by_machine.windows.following import Function
 from polydevice_cpu.algorithms.by_machine.windows.tiles import BLOCK
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Algorithm, DataType
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor, is_open, is_strided
-from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
+from polydevice_cpu.onednn.primitive import Argument, Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.filling.by_machine.chains import ONE_SLOPE_PER_CHANNEL, chain_of, is_known
 from polydevice_cpu.plan.filling.by_machine.integers import (
     has_code_of_bytes,
@@ -58,6 +59,17 @@ MOST_WEIGHTS_BYTES = 1 << 20
 they take as long as oneDNN's code for a size (0.8 to 1.1 times; 1.8 with 1.8 MB), which it takes
 1 to 25 ms to generate, as it unrolls positions. Those of bytes are kept once more."""
 
+MOST_TRANSPOSED_BYTES = 3 << 17
+"""The same of transposed ones over two axes, in floats: with so many they take 0.8 to 1.05 times as
+long as oneDNN's code (1.1 with 512 kB), which it takes 0.7 to 1.5 ms to make for each size."""
+
+HALF = 8
+"""Up to so many channels of a result oneDNN computes in half a vector, where transposed ones over
+two axes take 15 to 20 % less so."""
+
+FEW_ELEMENTS = 9
+"""Of a window; see `_takes_as_long`."""
+
 Geometry = Sequence[tuple[int, ...]]
 
 _SRC, WEIGHTS, _BIAS, _DST, _ATTRIBUTES = 3, 4, 5, 6, 11
@@ -85,7 +97,8 @@ def may_be_by_machine(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
     rank, axes = len(weights.shape), len(src.shape) - 2
     if given.name == TRANSPOSED:
         steps, gaps, pads, _ = cast("Geometry", given.arguments[GEOMETRY])
-        has_code = rank == len(src.shape) == 3 and gaps == (0,) and is_known(*steps, *pads)
+        has_code = rank == len(src.shape) < 5 and not any(gaps) and is_known(*steps, *pads)
+        has_code &= axes == 1 or (is_known(weights.shape[0]) and weights.shape[0] > HALF)
     elif given.implementation == DEPTHWISE:
         has_code = weights.shape[1:3] == (1, 1) and rank == 5
     elif rank == axes + 3:
@@ -93,15 +106,56 @@ def may_be_by_machine(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
     else:
         has_code = rank == len(src.shape) < 5 and given.implementation in _WITH_ALL_CHANNELS
         has_code |= rank == len(src.shape) == 4 and _is_in_steps(given)
-    is_small = is_known(*weights.shape) and 4 * math.prod(weights.shape) <= MOST_WEIGHTS_BYTES
+    most_bytes = MOST_WEIGHTS_BYTES if axes == 1 else MOST_TRANSPOSED_BYTES
+    is_small = is_known(*weights.shape) and 4 * math.prod(weights.shape) <= most_bytes
+    is_alike = axes > 1 and given.name == CONVOLUTION
     return (
         has_code
-        and (axes > 1 or is_small)
-        and chain_of(attributes, dst, as_onednn=axes > 1) is not None
+        and (is_alike or is_small)
+        and _has_functions(given, attributes, dst, is_alike=is_alike)
         and (given.threads == 1 or may_share())
         and not isinstance(bias, SymbolicDescriptor)
         and all(map(is_open, (src, dst)))
         and not attributes.quantisation
+    )
+
+
+def _has_functions(
+    given: SymbolicPrimitive, attributes: Attributes, result: Argument, *, is_alike: bool
+) -> bool:
+    """Whether there is code for what follows.
+
+    Args:
+        given: a convolution.
+        attributes: of it.
+        result: its layout.
+        is_alike: whether plans that run often are oneDNN's, unless Tanh follows.
+    """
+    if is_alike and _has_tanh(attributes, result):
+        return _takes_as_long(given)
+    return chain_of(attributes, result, as_onednn=is_alike) is not None
+
+
+def _has_tanh(attributes: Attributes, result: Argument) -> bool:
+    """Whether there is code for what follows, and Tanh among it: not to the bit as oneDNN's."""
+    functions = [function for function, *_ in chain_of(attributes, result) or ()]
+    return Function.TANH in functions and Function.GELU not in functions
+
+
+def _takes_as_long(given: SymbolicPrimitive) -> bool:
+    """Whether a convolution and Tanh take as long as in oneDNN's code: 0.85 to 1.05 times.
+
+    Where oneDNN reads lines, windows of 7x7 and 9x9 take up to 1.15 times, and 16 results 1.2.
+    """
+    weights = given.arguments[WEIGHTS]
+    assert isinstance(weights, Descriptor)
+    if len(weights.shape) != len(given.src.shape) or not is_known(*weights.shape):
+        return False
+    if given.implementation == OF_BLOCKS:
+        return True
+    results, _, *window = weights.shape
+    return (
+        given.implementation == BY_LINES and math.prod(window) <= FEW_ELEMENTS and results > BLOCK
     )
 
 
@@ -117,7 +171,7 @@ def _are_of_bytes(given: SymbolicPrimitive) -> bool:
         return False
     steps, gaps, pads, _ = cast("Geometry", given.arguments[GEOMETRY])
     if given.name == TRANSPOSED:
-        is_plain = gaps == (0,) and is_known(*steps, *pads) and not is_depthwise(given)
+        is_plain = not any(gaps) and is_known(*steps, *pads) and not is_depthwise(given)
         return is_plain and has_code_of_bytes(given, in_tiles=False)
     is_in_line = len(gaps) == 1 or (is_known(gaps[-1]) and gaps[-1] == 0)
     return (is_in_line or is_depthwise(given)) and has_code_of_bytes(given, in_tiles=False)
@@ -144,17 +198,22 @@ def stays_by_machine(given: SymbolicPrimitive) -> bool:
 
     A convolution along one axis is, also a transposed one. Where windows reach far over its ends,
     oneDNN adds up each element of them by itself, so that answers of plans that it computes differ
-    by a rounding. So is one in groups that oneDNN takes longer for, and one
-    of up to 4 channels to more than 16, which takes as long or less and oneDNN 0.5 to 2 ms to make.
+    by a rounding. So is one in groups that oneDNN takes longer for, one
+    of up to 4 channels to more than 16, which takes as long or less and oneDNN 0.5 to 2 ms to make,
+    and one that Tanh follows, which is not the same to the bit.
     """
     if given.name not in (CONVOLUTION, TRANSPOSED):
         return False
     weights = given.arguments[WEIGHTS]
     assert isinstance(weights, Descriptor)
-    if len(given.src.shape) == 3:
+    if len(given.src.shape) == 3 or given.name == TRANSPOSED:
         return True
     if groups_of(given) > 1:
         return bundle_of(weights.shape).is_faster
+    attributes = given.arguments[_ATTRIBUTES]
+    assert isinstance(attributes, Attributes)
+    if _has_tanh(attributes, given.dst):
+        return True
     is_of_few = given.implementation == OF_BLOCKS and len(weights.shape) == len(given.src.shape)
     return is_of_few and weights.shape[0] > BLOCK
 

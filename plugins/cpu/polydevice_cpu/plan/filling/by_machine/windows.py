@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from polydevice.dtype import Array
 from polydevice.symbolic_size import Number, is_symbolic, is_within
 from polydevice_cpu.algorithms.by_machine.amx.layer import Matrices
 from polydevice_cpu.algorithms.by_machine.code import Code
@@ -401,10 +402,10 @@ def _form(
         packed = dense(packing, array)
         return _Form(array.shape[1:], False, code, Constants(packed, bias, None, shares))
     if given.name == TRANSPOSED:
-        (step,), _, (pad,), _ = cast("Geometry", given.arguments[GEOMETRY])
-        known = Constants(None, bias, slopes, shares)
-        made = phases(array.transpose(2, 1, 0), step, pad, known, partial(dense, packing))
-        return None if made is None else _Form(array.shape[-1:], False, code, known, True, made)
+        known, window = Constants(None, bias, slopes, shares), array.shape[2:]
+        elements = np.moveaxis(array, (0, 1), (-1, -2))
+        made = _phases(given, elements, known, partial(dense, packing))
+        return None if made is None else _Form(window, False, code, known, True, made)
     axes = len(given.src.shape) - 2
     own, row = of_windows(array, axes, given, packing)
     known = Constants(own, bias, slopes, shares)
@@ -431,13 +432,25 @@ def _form_of_bytes(
     window, is_own, known = layout.shape[-axes:], is_depthwise(given), found.constants(weights)
     if given.name == TRANSPOSED:
         assert weights is not None
-        (step,), _, (pad,), _ = cast("Geometry", given.arguments[GEOMETRY])
         elements = weights.reshape(*window, -1, weights.shape[-1])
-        made = phases(elements, step, pad, known, np.ascontiguousarray)
+        made = _phases(given, elements, known, np.ascontiguousarray)
         if made is None:
             return None
         return _Form(window, False, found.functions, known, True, made, found)
     return _Form(window, is_own, found.functions, known, True, (), found, in_tiles)
+
+
+def _phases(
+    given: SymbolicPrimitive,
+    elements: Array,
+    known: Constants,
+    pack: Callable[[Array], Array],
+) -> list[Phase] | None:
+    """Phases of a transposed convolution along one or two axes, by its weights, by elements."""
+    steps, _, pads, _ = cast("Geometry", given.arguments[GEOMETRY])
+    if len(steps) == 1:
+        elements, steps, pads = elements[:, np.newaxis], (*steps, 1), (*pads, 0)
+    return phases(elements, tuple(steps), tuple(pads), known, pack)
 
 
 def _as_picture(shape: tuple[int, ...]) -> tuple[int, ...]:
