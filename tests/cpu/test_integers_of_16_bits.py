@@ -96,6 +96,27 @@ def test_windows_of_one_element_multiply_digits(core, seed):
         assert "floating point" not in executable.explain()
 
 
+@pytest.mark.parametrize("seed", range(16))
+def test_rows_of_digits_meet_matrices(core, seed):
+    g = Graph(np.random.default_rng(seed))
+    dtype = pick(g.rng, np.uint16, np.int16)
+    middle = 0x8000 + np.iinfo(dtype).min
+    terms, columns, rows = int(g.rng.choice([128, 200])), int(g.rng.integers(130, 200)), 50
+    x = g.quantised_by("x", g.parameters(dtype, 2e-4, middle + 33))
+    weights = g.unsigned_weights((terms, columns), 1)
+    if g.rng.random() < 0.5:
+        whole = g.store(g.rng.integers(-128, 128, (terms, columns)).astype(np.int8))
+        weights = g.emit("DequantizeLinear", whole, *g.parameters(np.int8, 0.01, 0))
+    y = g.emit("MatMul", x, weights)
+    model = g.model((2, rows // 2, terms), np.float32, {y: np.float32}, opset=21)
+    feed = {"x": g.rng.normal(size=(2, rows // 2, terms)).astype(np.float32)}
+    check(core, model, feed, {y: 1e-4}, least="")
+    executable = core.load_network(core.read_network(model), "CPU")
+    executable.infer(feed)
+    kinds = [step.implementation for step in executable.latest_plan().steps]
+    assert (IN_TILES in kinds) is (not missing_tiles("amx_int8", "fsrm")), executable.explain()
+
+
 @pytest.mark.parametrize("zero", [0, 3])
 def test_weights_that_are_no_integers_of_8_bits_stay_floats(core, zero):
     g = Graph(np.random.default_rng(7))

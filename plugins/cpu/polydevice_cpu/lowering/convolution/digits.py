@@ -6,6 +6,7 @@ Two digits of 8 bits are multiplied by AMX tiles, exactly, where oneDNN multipli
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -52,14 +53,9 @@ def replacement(builder: PlanBuilder, node: Node) -> Replacement | None:
 
     Not in plans that are filled in for new shapes, which have code for all of them.
     """
-    settings = builder.settings
-    if type(node.op) is not Convolution or current_trace() is not None:
+    if type(node.op) is not Convolution or not may_be_digits(builder, node):
         return None
-    if settings.heavy is not DataType.F32 or not settings.integers.of_products:
-        return None
-    if settings.kept.has(node.layers) or not has_tiles_of_bytes():
-        return None
-    grid, weights = _grid(node.inputs[0]), node.inputs[1].desc.constant
+    grid, weights = grid_of(node.inputs[0]), node.inputs[1].desc.constant
     if grid is None or weights is None or not _is_of_one(node, weights):
         return None
     result = node.output.shape
@@ -72,8 +68,20 @@ def replacement(builder: PlanBuilder, node: Node) -> Replacement | None:
     return partial(_emit, node, grid, integers)
 
 
-def _grid(port: Port) -> Grid | None:
-    """What all of a value has been rounded to, if to 16 bits, before it was moved."""
+def may_be_digits(builder: PlanBuilder, node: Node) -> bool:
+    """Whether digits may be multiplied, as far as numbers and sizes do not decide."""
+    settings = builder.settings
+    return (
+        current_trace() is None
+        and settings.heavy is DataType.F32
+        and settings.integers.of_products
+        and not settings.kept.has(node.layers)
+        and has_tiles_of_bytes()
+    )
+
+
+def grid_of(port: Port) -> Grid | None:
+    """Return what all of a value has been rounded to, if to 16 bits, before it was moved."""
     found, seen, left = set[Grid | None](), {port}, [port]
     while left and len(found) < 2:
         node = left.pop().node
@@ -167,8 +175,7 @@ def _emit(
     links, added = found
     factors = builder.derived(weights, "factors of integers", partial(factors_of, integers))
     bias = None if fused.bias is None else np.ascontiguousarray(fused.bias, np.float32)
-    packed = shared_weights(integers, integers.T[np.newaxis, np.newaxis])
-    layer = Digits.of(grid, packed, factors, bias, links)
+    layer = layer_of(grid, integers, factors, bias, links)
     positions = source.static[0] * math.prod(source.static[2:])
     code = layer.code(positions, openmp.thread_count())
     if code is None:
@@ -184,6 +191,14 @@ def _emit(
     builder.emit(step)
     builder.refuse(node.name, "")
     return result
+
+
+def layer_of(
+    grid: Grid, integers: Array, factors: Array, bias: Array | None, links: Sequence[Link]
+) -> Digits:
+    """Return a layer; its weights are packed once for all plans."""
+    packed = shared_weights(integers, integers.T[np.newaxis, np.newaxis])
+    return Digits.of(grid, packed, factors, bias, links)
 
 
 def _links(fused: Fused, shape: tuple[int, ...]) -> tuple[list[Link], Value | None] | None:

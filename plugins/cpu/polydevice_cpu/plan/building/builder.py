@@ -489,7 +489,7 @@ class PlanBuilder:
             assert move is not None
             arguments = {int(Arg.SRC): value, int(Arg.DST): output}
             self.emit(PrimitiveStep("", "Reorder", move, arguments, (Arg.DST,)))
-        else:
+        elif value.elements:
             self.emit(copying("", "Copy", value, output))
         return output
 
