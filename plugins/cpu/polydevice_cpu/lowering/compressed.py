@@ -16,7 +16,7 @@ from polydevice_cpu.algorithms.by_machine.compressed import packing
 from polydevice_cpu.algorithms.by_machine.compressed import product as on_integers
 from polydevice_cpu.algorithms.by_machine.panels import product as in_floats
 from polydevice_cpu.lower import lowers
-from polydevice_cpu.lowering.convolution.digits import grid_of, layer_of, may_be_digits
+from polydevice_cpu.lowering.convolution.digits import layer_of, may_be_digits
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Attributes, Binary, Quantisation, Sum
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType
@@ -25,6 +25,7 @@ from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.onednn.primitive import Primitive, built
 from polydevice_cpu.onednn.primitives import matmul
 from polydevice_cpu.passes.integers.compressed import LEAST_BLOCK, CompressedMatMul
+from polydevice_cpu.passes.integers.grids import grid_of
 from polydevice_cpu.plan.array_steps.compressed import BYTES, TiledProduct
 from polydevice_cpu.plan.array_steps.compressed_code import of_digits, of_floats
 from polydevice_cpu.plan.array_steps.unpacked import UnpackedProduct

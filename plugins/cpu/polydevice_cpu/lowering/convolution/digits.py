@@ -14,18 +14,16 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.ops.convolution import Convolution
-from polydevice.ops.pad import Pad
-from polydevice.rewrites.integers.movement import data_inputs, moves
 from polydevice.symbolic_trace import current_trace
-from polydevice_cpu.algorithms.by_machine.amx.digits import Digits, Grid
+from polydevice_cpu.algorithms.by_machine.amx.digits import Digits
 from polydevice_cpu.algorithms.by_machine.amx.layer import has_tiles_of_bytes
+from polydevice_cpu.algorithms.by_machine.indexed.levels import Grid
 from polydevice_cpu.algorithms.by_machine.windows.following import LONGEST_OF_BYTES, Function, Link
-from polydevice_cpu.algorithms.precision import fits_f32
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Binary
 from polydevice_cpu.onednn.constants import Algorithm, DataType
 from polydevice_cpu.onednn.descriptor import Descriptor
-from polydevice_cpu.passes.integers.fuse_quantize import QuantizeDequantize
+from polydevice_cpu.passes.integers.grids import grid_of
 from polydevice_cpu.plan.filling.by_machine.tiles import shared_weights
 from polydevice_cpu.plan.post_ops import OF_ONE_NUMBER, link_of
 from polydevice_cpu.plan.replacement import Fused, Replacement
@@ -33,13 +31,11 @@ from polydevice_cpu.plan.step import IN_TILES, CodeStep
 from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
-    from polydevice.node import Node, Port
+    from polydevice.node import Node
     from polydevice_cpu.plan.building.builder import PlanBuilder
 
 LEAST = 1 << 18
 """Fewer products are left to oneDNN."""
-
-_LEVELS = 1 << 16
 
 _LARGEST, _ERROR = 128, 2.0**-22
 """The largest integer without its sign; how far a weight may be from its own, as rounding is."""
@@ -80,30 +76,6 @@ def may_be_digits(builder: PlanBuilder, node: Node) -> bool:
     )
 
 
-def grid_of(port: Port) -> Grid | None:
-    """Return what all of a value has been rounded to, if to 16 bits, before it was moved."""
-    found, seen, left = set[Grid | None](), {port}, [port]
-    while left and len(found) < 2:
-        node = left.pop().node
-        if isinstance(node.op, Pad) or not moves(node):
-            found.add(_rounded(node))
-            continue
-        left += {*data_inputs(node)} - seen
-        seen.update(left)
-    return found.pop() if len(found) == 1 else None
-
-
-def _rounded(node: Node) -> Grid | None:
-    op = node.op
-    if not isinstance(op, QuantizeDequantize) or op.most - op.least + 1 != _LEVELS:
-        return None
-    scale, zero = (each.desc.constant for each in node.inputs[1:])
-    if scale is None or zero is None or scale.size != 1:
-        return None
-    grid = Grid(float(scale.item()), int(zero.item()), op.least)
-    return grid if all(map(fits_f32, (1 / grid.scale, *grid.limits))) else None
-
-
 def _is_of_one(node: Node, weights: Array) -> bool:
     """Whether windows have one element each, all of which there are."""
     window, source = node.operation(Convolution).window(weights.shape), node.inputs[0].shape
@@ -123,40 +95,44 @@ def integers_of(weights: Array) -> Array:
     Nothing where they are no such integers. In quantised models the largest one of a result, or of
     all, is 127 or 128, but for factors that were rounded, or results that share one.
     """
-    rows = weights.reshape(len(weights), -1).astype(np.float64)
+    rows = weights.reshape(len(weights), -1)
     found = np.zeros(rows.shape, np.int8)
-    largest = np.abs(rows).max(1, initial=0)
+    largest = np.maximum(rows.max(1, initial=0), -rows.min(1, initial=0))
     if not np.isfinite(largest).all():
         return found[:0]
     left = largest.nonzero()[0]
-    shared = np.full(len(rows), largest.max(initial=0))
+    shared = np.full_like(largest, largest.max(initial=0))
     sizes = [(shared, _LARGEST - 1), (shared, _LARGEST)]
     for most, number in (*sizes, *((largest, number) for number in range(_LARGEST, 0, -1))):
-        factors = most[left, np.newaxis] / number
-        may_be = _fit(rows[left, :_SOME], factors)
+        factors = most[left, np.newaxis] / np.float32(number)
+        may_be, _ = _fit(rows[left, :_SOME], factors)
         chosen, factors = left[may_be], factors[may_be]
-        are = _fit(rows[chosen], factors)
-        chosen, factors = chosen[are], factors[are]
-        found[chosen] = np.rint(rows[chosen] / factors)
-        left = np.setdiff1d(left, chosen, assume_unique=True)
+        are, levels = _fit(rows[chosen], factors)
+        found[chosen[are]] = levels[are]
+        left = np.setdiff1d(left, chosen[are], assume_unique=True)
         if not left.size:
             return found
     return found[:0]
 
 
-def _fit(rows: Array, factors: Array) -> Array:
-    """Which rows consist of integers of 8 bits times their factor."""
-    levels = np.rint(rows / factors)
-    are_near = np.abs(levels * factors - rows) <= _ERROR * np.abs(rows)
-    return np.asarray((are_near & (levels < _LARGEST) & (levels >= -_LARGEST)).all(1))
+def _fit(rows: Array, factors: Array) -> tuple[Array, Array]:
+    """Which rows consist of integers of 8 bits times their factor; and all integers, as f32."""
+    levels = rows / factors
+    np.rint(levels, out=levels)
+    errors = levels * factors
+    errors -= rows
+    np.abs(errors, out=errors)
+    fit = (errors <= np.float32(_ERROR) * np.abs(rows)).all(1)
+    fit &= (levels.max(1, initial=0) < _LARGEST) & (levels.min(1, initial=0) >= -_LARGEST)
+    return fit, levels
 
 
 def factors_of(integers: Array, weights: Array) -> Array:
     """Return what integers are multiplied by, one number for each result."""
-    rows = weights.reshape(integers.shape).astype(np.float64)
-    wide = integers.astype(np.float64)
-    squares = (wide * wide).sum(1)
-    factors: Array = (rows * wide).sum(1) / np.where(squares, squares, 1)
+    rows = weights.reshape(integers.shape)
+    places = np.abs(rows).argmax(1, keepdims=True)
+    largest, levels = (np.take_along_axis(each, places, 1)[:, 0] for each in (rows, integers))
+    factors: Array = largest.astype(np.float64) / np.where(levels, levels, 1)
     return factors.astype(np.float32)
 
 

@@ -7,7 +7,6 @@ import itertools
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from polydevice_cpu.algorithms.by_machine.amx.layer import (
 )
 from polydevice_cpu.algorithms.by_machine.amx.rooms import rooms
 from polydevice_cpu.algorithms.by_machine.code import PARTS, Code, Phase, Within, as_numbers
+from polydevice_cpu.algorithms.by_machine.indexed.levels import Grid
 from polydevice_cpu.algorithms.by_machine.instructions import (
     LOAD,
     MAX,
@@ -54,32 +54,6 @@ _FLOATS, _DIGITS = 0, 4
 _ROWS, _ROW_BYTES, _WHOLE, _MASK, _REST_BYTES, _PAIR_1, _PAIR_2 = range(_ADDRESSES, _ADDRESSES + 7)
 """What it is told: positions; bytes of one in a digit; whole vectors of one, the mask of what is
 behind them, and how many bytes that are; limits, one by the scale and the zero point."""
-
-
-class Grid(NamedTuple):
-    """What numbers have been rounded to: (level - zero) * scale.
-
-    Attributes:
-        scale: above 0.
-        zero: the zero point.
-        least: the lowest level; there are 65536.
-    """
-
-    scale: float
-    zero: int
-    least: int
-
-    @property
-    def moved(self) -> int:
-        """The zero point of levels that begin with 0."""
-        return self.zero - self.least
-
-    @property
-    def limits(self) -> tuple[float, float]:
-        """The least and the largest number."""
-        scale = np.float32(self.scale)
-        least, most = (np.float32(n) * scale for n in (-self.moved, 0xFFFF - self.moved))
-        return float(least), float(most)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +127,7 @@ class Digits:
         """What code is told that finds digits of some positions."""
         channels = self.matrices.weights.channels
         rest = channels % _LANES
-        numbers = struct.pack("<fffi", *self.grid.limits, 1 / self.grid.scale, self.grid.moved)
+        numbers = struct.pack("<fffi", *self.grid.constants)
         begins = 4 * start * channels, 0, 0, 0, DIGITS * start * channels
         sizes = count, channels, channels // _LANES, (1 << rest) - 1, rest
         return *begins, *sizes, *struct.unpack("<qq", numbers)
