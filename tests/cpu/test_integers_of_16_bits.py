@@ -117,6 +117,22 @@ def test_rows_of_digits_meet_matrices(core, seed):
     assert (IN_TILES in kinds) is (not missing_tiles("amx_int8", "fsrm")), executable.explain()
 
 
+def test_digits_are_multiplied_where_integers_may_be(core):
+    g = Graph(np.random.default_rng(3))
+    x = g.quantised_by("x", g.parameters(np.int16, 2e-4, 0))
+    y = g.emit("Conv", x, g.weights((40, 64, 1, 1), 0))
+    model = g.model((1, 64, 30, 30), np.float32, {y: np.float32}, opset=21)
+    options = {"LP_TRANSFORMS_MODE": "NO"}
+    plain = core.load_network(core.read_network(model), "CPU", options)
+    assert IN_TILES not in [step.implementation for step in plain.latest_plan().steps]
+    given = g.rng.normal(size=(1, 64, 30, 30)).astype(np.float32)
+    (want,), (got,) = (
+        each.infer({"x": given}).values()
+        for each in (plain, core.load_network(core.read_network(model), "CPU"))
+    )
+    np.testing.assert_allclose(got, want, atol=4e-6 * np.abs(want).max())
+
+
 @pytest.mark.parametrize("zero", [0, 3])
 def test_weights_that_are_no_integers_of_8_bits_stay_floats(core, zero):
     g = Graph(np.random.default_rng(7))

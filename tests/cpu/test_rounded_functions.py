@@ -10,7 +10,7 @@ from polydevice_cpu.algorithms.by_machine.indexed import levels
 from polydevice_cpu.algorithms.by_machine.indexed.levels import Grid
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.onednn.library import library
-from tests.cpu.machine_code import missing_avx512, with_avx512
+from tests.cpu.machine_code import missing_avx512, missing_tiles, with_avx512
 from tests.cpu.quantised_graphs import Graph, check, pick
 from tests.guard_pages import SIDES, guarded
 
@@ -167,7 +167,7 @@ def test_what_was_looked_up_is_rounded_for_products(core):
     check(core, model, feed, {y: 3e-3}, least="")
     executable = core.load_network(core.read_network(model), "CPU")
     kinds = {step.type: step.implementation for step in executable.latest_plan().steps}
-    assert missing_avx512("amx_tile", "amx_int8", "fsrm") or "amx" in str(kinds["Convolution"])
+    assert missing_tiles("amx_int8", "fsrm") or "amx" in str(kinds["Convolution"])
 
 
 @with_library
