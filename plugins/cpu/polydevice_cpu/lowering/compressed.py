@@ -16,6 +16,7 @@ from polydevice_cpu.algorithms.by_machine.compressed import packing
 from polydevice_cpu.algorithms.by_machine.compressed import product as on_integers
 from polydevice_cpu.algorithms.by_machine.panels import product as in_floats
 from polydevice_cpu.lower import lowers
+from polydevice_cpu.lowering.convolution.digits import layer_of, may_be_digits
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Attributes, Binary, Quantisation, Sum
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType
@@ -24,11 +25,12 @@ from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.onednn.primitive import Primitive, built
 from polydevice_cpu.onednn.primitives import matmul
 from polydevice_cpu.passes.integers.compressed import LEAST_BLOCK, CompressedMatMul
+from polydevice_cpu.passes.integers.grids import grid_of
 from polydevice_cpu.plan.array_steps.compressed import BYTES, TiledProduct
 from polydevice_cpu.plan.array_steps.compressed_code import of_digits, of_floats
 from polydevice_cpu.plan.array_steps.unpacked import UnpackedProduct
 from polydevice_cpu.plan.building.tiles import Tiling
-from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep
+from polydevice_cpu.plan.step import IN_TILES, MACHINE_CODE, ArrayStep, CodeStep
 from polydevice_cpu.proof.claim import Claim, Link
 from polydevice_cpu.proof.proof import refusal
 
@@ -46,6 +48,8 @@ MOST_TERMS = {4: 128, 8: 1024}
 
 TILE_ELEMENTS = 1 << 19
 _COLUMN_BLOCK = 64
+_BYTE = 8
+
 _WHOLE = 64
 """Terms of a tile below which oneDNN's layout has gaps. Smaller blocks share a tile, which is made
 8 bits at once and multiplied for each of them, with zeros for the others' terms: one row by
@@ -69,7 +73,8 @@ def lower_compressed_matmul(builder: PlanBuilder, node: Node) -> bool:
         return False
     rows = math.prod(shape.static[:-1])
     if has_avx512():
-        _emit_code(builder, node, q, scales)
+        if not _emit_digits(builder, node, q, scales):
+            _emit_code(builder, node, q, scales)
         return True
     unpacked = _unpacked(builder, node, q, scales, rows)
     if unpacked is not None:
@@ -92,6 +97,32 @@ def lower_compressed_matmul(builder: PlanBuilder, node: Node) -> bool:
     step = ArrayStep(node.name, node.type, found.start, [x], [y, *room], code, writes=True)
     builder.emit(step)
     builder.set(node.output, y)
+    return True
+
+
+def _emit_digits(builder: PlanBuilder, node: Node, q: Array, scales: Array) -> bool:
+    """Multiply rows that have been rounded to 16 bits as two digits; False for others, and few."""
+    op, target, grid = node.operation(CompressedMatMul), node.output.shape, grid_of(node.inputs[0])
+    if grid is None or op.bits != _BYTE or scales.shape[1] > 1 or op.rounds_rows:
+        return False
+    assert target is not None
+    rows = math.prod(target.static[:-1])
+    if not may_be_digits(builder, node) or rows <= on_integers.MOST_FEW:
+        return False
+    integers = q
+    if op.center:
+        name = f"with a sign, less {op.center}"
+        integers = builder.derived(q, name, lambda a: (a - np.int16(op.center)).astype(np.int8))
+    layer = layer_of(grid, integers, np.ascontiguousarray(scales[:, 0]), None, [])
+    code = layer.code(rows, openmp.thread_count())
+    if code is None:
+        return False
+    read = builder.array_value(node.inputs[0])
+    result = builder.new_dense(target.static, np.dtype(np.float32))
+    room = builder.new_dense((layer.room(rows),), np.dtype(np.uint8))
+    inputs = [read, read, builder.constant(layer.zero)]
+    builder.emit(CodeStep(node.name, node.type, code, inputs, [result, room], (), IN_TILES))
+    builder.set(node.output, result)
     return True
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,18 +12,23 @@ from polydevice.dtype import Array, ElementType
 from polydevice.ops.quantize import FakeQuantize
 from polydevice.ops.quantize_linear import QuantizeLinear
 from polydevice.rewrites.integers.quantised import quantiser
+from polydevice_cpu.algorithms.by_machine.code import Code, may_share
+from polydevice_cpu.algorithms.by_machine.indexed import levels
 from polydevice_cpu.algorithms.precision import fits_f32
 from polydevice_cpu.implement import implements
 from polydevice_cpu.lower import lowers
+from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, PostOp
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType
 from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import binary
 from polydevice_cpu.passes.integers.fuse_quantize import QuantizeDequantize
+from polydevice_cpu.passes.integers.grids import RoundedFunction
+from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.building.integers import Levels
 from polydevice_cpu.plan.building.pending import Operand
-from polydevice_cpu.plan.step import PrimitiveStep
+from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, ByMachine, Compute, PrimitiveStep
 from polydevice_cpu.plan.value import Value
 from polydevice_cpu.proof.claim import Claim, Link
 from polydevice_cpu.proof.proof import refusal
@@ -128,6 +135,42 @@ def lower_quantize_dequantize(builder: PlanBuilder, node: Node) -> bool:
         tail = len(chain.post_ops) - 2  # behind dividing and rounding
         held.levels = Levels.of(float(scale.item()), int(zero.item()), op.least < 0, tail)
     return True
+
+
+@implements(RoundedFunction)
+def rounded_function(op: RoundedFunction, x: Array, table: Array) -> Array:
+    """Look up."""
+    return levels.looked_up(op.grid, table, x)
+
+
+@lowers(RoundedFunction)
+def lower_rounded_function(builder: PlanBuilder, node: Node) -> bool:
+    """Look numbers up in whatever order they lie, if there are no gaps between them."""
+    op, table = node.operation(RoundedFunction), node.inputs[1].desc.constant
+    value = builder.wide(builder.value(node.inputs[0]))
+    if table is None or not value.in_reach:
+        return False
+    if value.strides is None or not value.has_no_gaps:
+        value = builder.dense(value)
+    assert value.strides is not None
+    result = builder.new(Descriptor.strided(value.shape, value.strides))
+    source, target = (each.view((each.elements,), (1,)) for each in (value, result))
+    start = partial(_by_machine, op, table, openmp.thread_count())
+    step = ArrayStep(node.name, node.type, start, [source], [target], MACHINE_CODE, writes=True)
+    builder.emit(step)
+    builder.set(node.output, result)
+    return True
+
+
+def _by_machine(op: RoundedFunction, table: Array, threads: int, _: Context) -> Compute:
+    def compute(x: Array, result: Array) -> tuple[()]:
+        result[...] = levels.looked_up(op.grid, table, x)
+        return ()
+
+    def prepare(values: Sequence[Value]) -> Code | None:
+        return levels.code(op.grid, table, values[0].elements, threads if may_share() else 1)
+
+    return ByMachine(compute, prepare, may_refuse=False)
 
 
 def _aligned(constant: Array | None, rank: int) -> Array | None:

@@ -23,6 +23,7 @@ from polydevice_cpu.passes.integers.byte_functions import byte_functions
 from polydevice_cpu.passes.integers.compressed import compress_products
 from polydevice_cpu.passes.integers.compressed_recurrent import compress_recurrent
 from polydevice_cpu.passes.integers.fuse_quantize import fuse_quantize
+from polydevice_cpu.passes.integers.grids import rounded_functions
 from polydevice_cpu.passes.merge_additions import merge_additions
 from polydevice_cpu.passes.sink_squeeze import sink_squeeze
 from polydevice_cpu.passes.sink_views import sink_views
@@ -58,6 +59,7 @@ AFTER: tuple[Pass, ...] = (
     merge_additions,  # of what fold_scale leaves
     split_maxima,
     pack_filters,  # with the bias, from before a Squeeze
+    rounded_functions,  # of what all others have left
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from polydevice_cpu.algorithms.by_machine import matrix_code
 from polydevice_cpu.algorithms.by_machine.windows.following import LONGEST, Function, Link
@@ -22,6 +22,14 @@ _FUNCTIONS = {
     Algorithm.GELU_ERF: Function.GELU,
     Algorithm.TANH: Function.TANH,
 }
+
+OF_ONE_NUMBER: Mapping[Algorithm, Callable[[float], Link]] = {
+    Algorithm.BINARY_MUL: lambda number: (Function.LINEAR, number, 0.0),
+    Algorithm.BINARY_ADD: lambda number: (Function.LINEAR, 1.0, number),
+    Algorithm.BINARY_SUB: lambda number: (Function.LINEAR, 1.0, -number),
+    Algorithm.BINARY_DIV: lambda number: (Function.QUOTIENT, number, 0.0),
+}
+"""Functions with an operand that is one number."""
 
 
 def link_of(post_op: PostOp) -> Link | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
     from polydevice_cpu.plan.building.builder import PlanBuilder
+    from polydevice_cpu.plan.building.pending import Operand
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Fused:
         layers: names of all, in order; empty for one.
         post_ops: what follows it.
         bias: of each channel.
+        operands: what post-operations read besides, by position.
     """
 
     name: str
@@ -31,6 +33,7 @@ class Fused:
     layers: tuple[str, ...]
     post_ops: tuple[PostOp, ...]
     bias: Array | None
+    operands: Mapping[int, Operand]
 
 
 Replacement = Callable[["PlanBuilder", Fused], "Value | None"]

@@ -21,7 +21,7 @@ from polydevice.ops.window import Window
 from polydevice.shape import bounds
 from polydevice.symbolic_size import is_symbolic
 from polydevice_cpu.lower import lowers
-from polydevice_cpu.lowering.convolution import groups
+from polydevice_cpu.lowering.convolution import digits, groups
 from polydevice_cpu.lowering.convolution.depthwise import is_by_machine, replacement
 from polydevice_cpu.lowering.convolution.groups import is_as_good
 from polydevice_cpu.onednn.attributes import Attributes, Binary, PostOp
@@ -100,6 +100,8 @@ def _convolve(builder: PlanBuilder, node: Node, weights: Flow | Packed, order: O
         return made
 
     other = replacement(builder, node) or groups.replacement(builder, node)
+    if order is as_is:
+        other = other or digits.replacement(builder, node)
     return _hold(builder, node, make, weights, order, last, by_machine=other)
 
 

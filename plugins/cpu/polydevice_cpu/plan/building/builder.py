@@ -319,9 +319,12 @@ class PlanBuilder:
         return self._pending.pop(port, None)
 
     def refuse(self, name: str, reason: str) -> None:
-        """Note why oneDNN does not compute a node, or not together with what precedes it."""
+        """Note why oneDNN does not compute a node, or not with what precedes it; "" for neither."""
         for layer in self._origins.get(name, (name,)):
-            self._refused.setdefault(layer, reason)
+            if reason:
+                self._refused.setdefault(layer, reason)
+            else:
+                self._refused.pop(layer, None)
 
     # -- the walk -----------------------------------------------------------------------------
 
@@ -472,10 +475,8 @@ class PlanBuilder:
     @staticmethod
     def _becomes_output(value: Value, index: int) -> bool:
         storage = value.storage
-        whole = value.offset_bytes == 0 and storage.size_bytes == value.elements * (
-            value.dtype.itemsize
-        )
-        if storage.kind is not Kind.ARENA or not whole:
+        size_bytes = value.elements * value.dtype.itemsize
+        if storage.kind is not Kind.ARENA or value.offset_bytes or storage.size_bytes != size_bytes:
             return False
         storage.kind, storage.index = Kind.OUTPUT, index
         return True
@@ -486,10 +487,9 @@ class PlanBuilder:
         if value.in_reach:
             move = reorder(value.descriptor, output.descriptor, Attributes())
             assert move is not None
-            self.emit(
-                PrimitiveStep("", "Reorder", move, {Arg.SRC: value, Arg.DST: output}, (Arg.DST,))
-            )
-        else:
+            arguments = {int(Arg.SRC): value, int(Arg.DST): output}
+            self.emit(PrimitiveStep("", "Reorder", move, arguments, (Arg.DST,)))
+        elif value.elements:
             self.emit(copying("", "Copy", value, output))
         return output
 

@@ -423,13 +423,14 @@ class Pending:
             Unlike: the primitive is not what was assumed.
         """
         primitive = self._final()
-        types, layers = "+".join(self.types), tuple(self.layers)
+        name, types, layers = self.node.name, "+".join(self.types), tuple(self.layers)
         for layer, reason in self.refused.items():
             builder.refuse(layer, reason)
         if self._replacement is not None:
             given = self._arguments.get(Arg.BIAS)
             bias = given.array.reshape(-1) if isinstance(given, Packed) else None
-            fused = Fused(self.node.name, types, layers, tuple(self._post_ops), bias)
+            chain = tuple(self._post_ops)
+            fused = Fused(name, types, layers, chain, bias, self._operands)
             other = self._replacement(builder, fused)
             if other is not None:
                 return other
@@ -460,7 +461,6 @@ class Pending:
                 sums.append(Sum(index, partial(self._with_sum, position)))
         result = builder.new(self.dst)
         arguments[Arg.DST] = self._sight.value(result, Arg.DST)
-        name = self.node.name
         builder.emit(PrimitiveStep(name, types, primitive, arguments, (Arg.DST,), sums, layers))
         return result
 

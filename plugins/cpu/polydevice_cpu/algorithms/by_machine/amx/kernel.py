@@ -12,24 +12,25 @@ from typing import NamedTuple
 
 from polydevice_cpu.algorithms.by_machine.amx.copied import append_copied
 from polydevice_cpu.algorithms.by_machine.amx.instructions import LANE, ROWS
+from polydevice_cpu.algorithms.by_machine.amx.sums import (
+    SUMS_BYTES,
+    TOGETHER,
+    append_loaded,
+    append_moved,
+    append_sums,
+)
 from polydevice_cpu.algorithms.by_machine.amx.tiles import TileCode
 from polydevice_cpu.algorithms.by_machine.instructions import (
-    LOAD,
     R8,
     R9,
     R10,
     R11,
     R12,
-    R13,
-    R14,
-    R15,
     RAX,
-    RBP,
     RBX,
     RCX,
     RDI,
     RDX,
-    RSI,
     RSP,
 )
 from polydevice_cpu.algorithms.by_machine.windows.following import OF_POWERS, Function
@@ -37,15 +38,15 @@ from polydevice_cpu.algorithms.by_machine.windows.integers import Held, Integers
 from polydevice_cpu.algorithms.by_machine.windows.tiles import BLOCK, Terms, Tile, append_rest
 from polydevice_cpu.algorithms.by_machine.windows.window_code import AT
 
-TOGETHER = 2 * ROWS
-"""Positions, and channels, that are summed at once."""
-
 SIZES = (
     *("source", "other", "zero", "factor", "result"),
     *("weights", "bias", "slopes", "scales", "sums", "groups", "last_block"),
 )
 """Numbers of 8 bytes that the code reads first, by name; see `layer`. Behind them is what
 `windows.kernel` has behind sizes."""
+
+SIZES_OF_DIGITS = ("floats", "other", "zero", "result", "source", *SIZES[5:])
+"""The same where a source has digits, which are made of floats."""
 
 MORE_SIZES = (
     *("stride", "second", "second_row", "lines", "chunks", "chunk", "fix", "tile", "may_repeat"),
@@ -66,9 +67,6 @@ OWN_SLOTS = (
 RUNS = 8, 3, 1
 """How many positions what follows is computed of at once."""
 
-_MOVED = range(20, 22)
-"""Vectors with what zero points add to sums."""
-
 
 class Form(NamedTuple):
     """What other code is emitted for.
@@ -79,6 +77,7 @@ class Form(NamedTuple):
         has_bias: whether there is a bias.
         integers: how bytes are read, and what becomes of sums.
         chain: what follows.
+        digits: of a number of the source, each in a byte without a sign; 2 of one of 16 bits.
     """
 
     is_copied: bool
@@ -86,19 +85,21 @@ class Form(NamedTuple):
     has_bias: bool
     integers: Integers
     chain: tuple[Function, ...]
+    digits: int = 1
 
 
 def kernel(form: Form) -> bytes:
     """Return code that takes the address of numbers, named in `SIZES`."""
     held, loads = form.integers, (form.integers.result.value, form.integers.other.value)
     numbers = 1 + len(form.chain) + len(OF_POWERS)
-    code = TileCode((SIZES, numbers, MORE_SIZES), OWN_SLOTS, loads, held.shift)
-    count = len(code.slots) + (TOGETHER * 2 * LANE + LANE) // 8
+    sizes = SIZES if form.digits == 1 else SIZES_OF_DIGITS
+    code = TileCode((sizes, numbers, MORE_SIZES), OWN_SLOTS, loads, held.shift)
+    count = code.slot_count + (form.digits * SUMS_BYTES + LANE) // 8
     code.begin(count)
     code.keep("given", RDI)
     code.begin_tiles(RDI, code.places["tiles 0"])
     code.move(RAX, RSP)
-    code.step(RAX, 8 * len(code.slots) + LANE - 1)
+    code.step(RAX, 8 * code.slot_count + LANE - 1)
     code.raw("4883e0c0")  # and rax, -64
     code.keep("sums", RAX)
     if form.is_copied:
@@ -244,20 +245,7 @@ def _append_group(code: TileCode, form: Form, blocks: int, *, is_last: bool) -> 
         code.here(is_whole)
     code.raw("c4c17892c8")  # kmovw k1, r8d
     code.slot(RBX, "bias_at")
-    for block in range(blocks):
-        code.clear(_MOVED[block])
-    if form.integers.has_zero:
-        code.given(R8, "zero")
-        code.spread(_MOVED[0], R8)
-        if blocks > 1:
-            code.spread(_MOVED[1], R8)
-        code.given(R8, "sums")
-        code.add(R8, RBX)
-        for block in range(blocks):
-            moved, mask = _MOVED[block], int(block == blocks - 1)
-            code.vector(LOAD, 22, 0, R8, behind=block, mask=mask)
-            multiply = 0x40  # vpmulld
-            code.vector(multiply, moved, moved, 22, kind=2, prefix=1, is_memory=False)
+    append_moved(code, blocks, digits=form.digits, has_zero=form.integers.has_zero)
     code.raw("31c0")
     for slot in ("done", "column", "place"):
         code.keep(slot, RAX)
@@ -294,10 +282,12 @@ def _append_positions(code: TileCode, form: Form, blocks: int) -> None:
     code.less(RCX, "first")
     code.compare(RCX, ROWS)
     are_few = code.ahead("0f8e")
-    _append_sums(code, form, blocks, 2)
+    are_signed = form.integers.source is Held.SIGNED
+    kinds = lines_at(form), form.digits, are_signed
+    append_sums(code, blocks, 2, *kinds)
     is_summed = code.ahead()
     code.here(are_few)
-    _append_sums(code, form, blocks, 1)
+    append_sums(code, blocks, 1, *kinds)
     code.here(is_summed)
     _append_walk(code, form, blocks)
 
@@ -305,69 +295,6 @@ def _append_positions(code: TileCode, form: Form, blocks: int) -> None:
 def lines_at(form: Form) -> int:
     """Return where, in numbers of 8 bytes, it is told where lines of a window begin."""
     return len(SIZES) + 1 + len(form.chain) + len(OF_POWERS) + len(MORE_SIZES)
-
-
-def _append_sums(code: TileCode, form: Form, blocks: int, halves: int) -> None:
-    """Sum up to 16 or 32 positions: line by line, chunk by chunk; leave where weights end in RDX.
-
-    RBP has a chunk of the first positions, RSI that of the others, RDX and R8 weights.
-    """
-    are_signed = form.integers.source is Held.SIGNED
-    for tile in range(2 * halves):
-        if tile % 2 < blocks:
-            code.clear_tile(tile)
-    code.slot(RDX, "weights_at")
-    code.given(RAX, "stride")
-    code.raw("41ba40000000")  # r10d = 64
-    code.given(R11, "tile")
-    code.given(R12, "chunk")
-    code.given(R9, "lines")
-    code.move(R15, RDI)
-    code.plain(0x81, 0, R15)  # add r15, …
-    code.text += (8 * lines_at(form)).to_bytes(4, "little")
-    code.given(R14, "second")
-    next_line = len(code.text)
-    code.slot(RBP, "start")
-    code.add(RBP, R15, 0)
-    code.given(R13, "chunks")
-    next_chunk = len(code.text)
-    code.load_tile(4, RBP, RAX)
-    code.load_tile(6, RDX, R10)
-    code.multiply_bytes(0, 4, 6, are_signed=are_signed)
-    if halves > 1:
-        code.scaled(RSI, RBP, R14, 1)
-        code.load_tile(5, RSI, RAX)
-        code.multiply_bytes(2, 5, 6, are_signed=are_signed)
-    if blocks > 1:
-        code.scaled(R8, RDX, R11, 1)
-        code.load_tile(7, R8, R10)
-        code.multiply_bytes(1, 4, 7, are_signed=are_signed)
-        if halves > 1:
-            code.multiply_bytes(3, 5, 7, are_signed=are_signed)
-    code.scaled(RDX, RDX, R11, blocks)
-    code.add(RBP, R12)
-    code.step(R13, -1)
-    is_done = code.ahead("0f84")
-    code.compare(R13, 1)
-    code.jump(next_chunk, "0f85")
-    code.add(RBP, RDI, code.places["fix"])
-    code.jump(next_chunk)
-    code.here(is_done)
-    code.step(R15, 8)
-    code.again(R9, next_line)
-    code.slot(R8, "sums")
-    code.text += bytes((0x41, 0xBA))  # r10d = …
-    code.text += (LANE * blocks).to_bytes(4, "little")
-    for block in range(blocks):
-        code.store_tile(block, R8, R10, LANE * block)
-    if halves > 1:
-        code.given(RAX, "second_row")
-        if blocks > 1:
-            code.scaled(R8, R8, RAX, 2)
-        else:
-            code.add(R8, RAX)
-        for block in range(blocks):
-            code.store_tile(2 + block, R8, R10, LANE * block)
 
 
 def _append_walk(code: TileCode, form: Form, blocks: int) -> None:
@@ -485,11 +412,10 @@ def _append_some(code: TileCode, form: Form, tile: Tile) -> None:
     code.load(RDI, RSP, AT["given"])
     code.given(RAX, "apart")
     code.store(RAX, RSP, AT["apart"])
-    for position in range(tile.width):
-        for block in range(tile.blocks):
-            behind = position * tile.blocks + block
-            code.vector(LOAD, block * tile.width + position, 0, R9, behind=behind)
-    given = form.integers._replace(has_zero=True)  # so that what is moved is subtracted
+    append_loaded(code, tile, form.digits)
+    are_floats = form.digits > 1
+    # What is moved is to be subtracted.
+    given = form.integers._replace(has_zero=True, are_floats=are_floats)
     append_rest(
         *(code, tile, form.chain),
         terms=Terms.ALL_CHANNELS,

@@ -18,11 +18,11 @@ from polydevice_cpu.algorithms.by_machine.amx.instructions import LANE, ROWS, ha
 from polydevice_cpu.algorithms.by_machine.amx.kernel import (
     MORE_SIZES,
     SIZES,
-    TOGETHER,
     Form,
     kernel,
 )
 from polydevice_cpu.algorithms.by_machine.amx.rooms import ROOM_BYTES, SLACK_BYTES, Rooms, rooms
+from polydevice_cpu.algorithms.by_machine.amx.sums import TOGETHER
 from polydevice_cpu.algorithms.by_machine.code import PARTS, Code, Told
 from polydevice_cpu.algorithms.by_machine.windows.covers import Windows
 from polydevice_cpu.algorithms.by_machine.windows.integers import TOGETHER as FOUR
@@ -165,13 +165,20 @@ def code_at_positions(given: Matrices, positions: Number, threads: int) -> Code 
         positions: one or more, one behind the other.
         threads: how many share the work.
     """
+    told = calls_at_positions(given, positions, threads)
+    return None if told is None else _shared(told, threads, given)
+
+
+def calls_at_positions(given: Matrices, positions: Number, threads: int) -> list[Told] | None:
+    """Return the calls of that code, in any order; see there."""
     if given.weights.channels % FOUR and given.weights.channels < LANE:
         return None
     function = given.function(is_copied=False)
     if function is None:
         return None
     written = given.form.integers.result.size_bytes * given.weights.results
-    read = given.weights.channels * given.form.integers.source.size_bytes
+    channels, digits = given.weights.channels, given.form.digits
+    read = channels * given.form.integers.source.size_bytes * digits
     slab = max(cache_bytes(2, default=1 << 20) // 3 // read // TOGETHER, 1) * TOGETHER
     rows = smallest([positions, ROWS])
     second = largest([smallest([positions - ROWS, ROWS]), 0])
@@ -185,14 +192,14 @@ def code_at_positions(given: Matrices, positions: Number, threads: int) -> Code 
         "apart": written,
     }
     parts = threads * PARTS if threads > 1 else 1
-    products = given.weights.channels * given.weights.results
+    products = digits * channels * given.weights.results
     if parts > 1 and not is_within(2 * TOGETHER * parts + FEW // products - positions, 0):
         parts = 1
-    told = [
-        _told(given, function, numbers, rows, (first, end - first), [0])
+    lines = [digit * channels for digit in range(digits)]
+    return [
+        _told(given, function, numbers, rows, (first, end - first), lines)
         for first, end in _parts(positions, parts)
     ]
-    return _shared(told, threads, given)
 
 
 def _parts(count: Number, parts: int) -> list[tuple[Number, Number]]:

@@ -13,6 +13,7 @@ class TileCode(WindowCode, TileInstructions):
 
     Attributes:
         slots: places on the stack, by name, in numbers of 8 bytes from its top.
+        slot_count: how many there are.
     """
 
     def __init__(
@@ -35,7 +36,9 @@ class TileCode(WindowCode, TileInstructions):
         super().__init__(before, *loads, shift)
         start = len(before) + numbers
         self.places |= {name: number for number, name in enumerate(behind, start)}
-        self.slots = {name: number for number, name in enumerate((*SLOTS, *slots))}
+        names = *SLOTS, *slots  # some are in both: those of the latter count
+        self.slots = {name: number for number, name in enumerate(names)}
+        self.slot_count = len(names)
 
     def slot(self, register: int, name: str) -> None:
         """Load a number from the stack."""

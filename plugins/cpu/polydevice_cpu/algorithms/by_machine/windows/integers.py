@@ -66,6 +66,7 @@ class Integers(NamedTuple):
         rest: of windows of one element, bytes of a position behind the last four; they are read
             with those before them, whose weights are 0 then.
         other: what is added, if that lies elsewhere.
+        are_floats: whether sums are such already, of which nothing is to be subtracted.
     """
 
     source: Held
@@ -74,6 +75,7 @@ class Integers(NamedTuple):
     has_factor: bool = False
     rest: int = 0
     other: Held = Held.FLOATS
+    are_floats: bool = False
 
     @property
     def shift(self) -> int:
@@ -209,9 +211,10 @@ def append_scaled(
         code.given(R8, "factor")
         code.vector(MUL, scales, scales, R8, is_one=True)
     for sum_ in sums:
-        if given.is_moved and not is_own:
+        if given.is_moved and not (is_own or given.are_floats):
             code.vector(_SUBTRACT, sum_, sum_, _MOVED[block], prefix=1, is_memory=False)
-        code.vector(AS_FLOATS, sum_, 0, sum_, is_memory=False)
+        if not given.are_floats:
+            code.vector(AS_FLOATS, sum_, 0, sum_, is_memory=False)
         code.of_vectors(MUL, sum_, sum_, scales)
         if has_bias:
             code.vector(ADD, sum_, sum_, RBX, behind=block, mask=mask)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeGuard
 
 import numpy as np
@@ -32,7 +32,7 @@ from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor, is_
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.filling.by_machine.chains import is_known, lies_as, numbers_of
 from polydevice_cpu.plan.filling.recipe import Packing, ValueForm
-from polydevice_cpu.plan.post_ops import link_of
+from polydevice_cpu.plan.post_ops import OF_ONE_NUMBER, link_of
 
 _PRODUCT, _CONVOLUTIONS = "matmul", ("convolution_forward", "deconvolution_forward")
 _PLACES = dict.fromkeys(_CONVOLUTIONS, (3, 4, 5, 6, 11)) | {_PRODUCT: (1, 2, 3, 4, 5)}
@@ -48,12 +48,6 @@ _RANGES = {Held.UNSIGNED: (0.0, 255.0), Held.SIGNED: (-128.0, 127.0)}
 _FLIP: float = struct.unpack("<f", struct.pack("<I", 0x80808080))[0]
 """Four times 128, as a float."""
 
-_OF_ONE_NUMBER: Mapping[Algorithm, Callable[[float], Link]] = {
-    Algorithm.BINARY_MUL: lambda number: (Function.LINEAR, number, 0.0),
-    Algorithm.BINARY_ADD: lambda number: (Function.LINEAR, 1.0, number),
-    Algorithm.BINARY_SUB: lambda number: (Function.LINEAR, 1.0, -number),
-    Algorithm.BINARY_DIV: lambda number: (Function.QUOTIENT, number, 0.0),
-}
 _BY_CHANNEL = (Function.SHIFT, Function.PRELU)
 _ELSEWHERE = (Function.ADD, Function.MOVE)
 
@@ -358,9 +352,9 @@ def _link(
         return Function.MOVE, 0.0, 0.0
     if any(map(is_symbolic, operand.shape)):
         return None
-    if math.prod(operand.shape) == 1 and post_op.algorithm in _OF_ONE_NUMBER:
+    if math.prod(operand.shape) == 1 and post_op.algorithm in OF_ONE_NUMBER:
         number = np.ones(1) if constants is None else constants.get(index)
-        return None if number is None else _OF_ONE_NUMBER[post_op.algorithm](float(number[0]))
+        return None if number is None else OF_ONE_NUMBER[post_op.algorithm](float(number[0]))
     is_shift = post_op.algorithm == Algorithm.BINARY_ADD and _is_by_channel(given, operand)
     return (Function.SHIFT, 0.0, 0.0) if is_shift else None
 

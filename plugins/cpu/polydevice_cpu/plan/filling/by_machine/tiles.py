@@ -77,11 +77,17 @@ def matrices_of(given: SymbolicPrimitive, found: Prepared, form: ValueForm) -> M
     functions, integers = found.functions, found.functions.integers
     assert integers is not None
     code = Form(False, False, functions.has_bias, integers._replace(rest=0), functions.chain)
-    return Matrices(_weights(array, weights, gap), found.constants(None), code)
+    return Matrices(shared_weights(array, weights, gap), found.constants(None), code)
 
 
-def _weights(array: Array, weights: Array, gap: int) -> Weights:
-    """Weights as code reads them, once for all that have the same."""
+def shared_weights(array: Array, weights: Array, gap: int = 0) -> Weights:
+    """Return weights as code reads them, once for all that have the same.
+
+    Args:
+        array: what they are a view of.
+        weights: see `packed`.
+        gap: likewise.
+    """
     key = address_of(array), array.shape, array.strides, weights.shape, gap
     with _lock:
         known = _known.get(key)

@@ -1,0 +1,186 @@
+"""Windows of one element over numbers of 16 bits, which are multiplied as two digits of 8 bits."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice.processor.machine_code import function_of
+from polydevice_cpu.algorithms.by_machine.amx.kernel import Form
+from polydevice_cpu.algorithms.by_machine.amx.layer import (
+    Kept,
+    Matrices,
+    Weights,
+    calls_at_positions,
+)
+from polydevice_cpu.algorithms.by_machine.amx.rooms import rooms
+from polydevice_cpu.algorithms.by_machine.code import PARTS, Code, Phase, Within, as_numbers
+from polydevice_cpu.algorithms.by_machine.indexed.levels import Grid
+from polydevice_cpu.algorithms.by_machine.instructions import (
+    LOAD,
+    MAX,
+    MIN,
+    MUL,
+    R8,
+    R9,
+    R10,
+    R11,
+    R12,
+    RAX,
+    RCX,
+    RDI,
+    RSI,
+    Instructions,
+)
+from polydevice_cpu.algorithms.by_machine.windows.following import Link
+from polydevice_cpu.algorithms.by_machine.windows.integers import Held, Integers
+from polydevice_cpu.algorithms.by_machine.windows.sums import Constants
+
+DIGITS = 2
+"""Of a number; the upper ones of a position come first."""
+
+_LANES, _FEW = 16, 1 << 16
+"""Numbers of a vector; and numbers that are not shared by threads: they take some 10 us."""
+
+_ADDRESSES = 5
+"""Of floats, what is added, zero point, results and digits."""
+_FLOATS, _DIGITS = 0, 4
+_ROWS, _ROW_BYTES, _WHOLE, _MASK, _REST_BYTES, _PAIR_1, _PAIR_2 = range(_ADDRESSES, _ADDRESSES + 7)
+"""What it is told: positions; bytes of one in a digit; whole vectors of one, the mask of what is
+behind them, and how many bytes that are; limits, one by the scale and the zero point."""
+
+
+@dataclass(frozen=True, eq=False)
+class Digits:
+    """A layer whose source has been rounded to 16 bits, and its weights to 8.
+
+    Attributes:
+        grid: of the source.
+        matrices: what is the same for all sizes.
+    """
+
+    grid: Grid
+    matrices: Matrices
+
+    @classmethod
+    def of(
+        cls,
+        grid: Grid,
+        weights: Weights,
+        factors: Array,
+        bias: Array | None,
+        links: Sequence[Link],
+    ) -> Digits:
+        """Prepare.
+
+        Args:
+            grid: of the source.
+            weights: of windows of one element.
+            factors: what these are multiplied by, [channels of the result], f32.
+            bias: of each channel of the result, f32.
+            links: what follows.
+        """
+        scales = np.float32(grid.scale) * factors
+        integers = Integers(Held.UNSIGNED, Held.FLOATS, has_zero=True)
+        chain = tuple(link[0] for link in links)
+        form = Form(False, False, bias is not None, integers, chain, DIGITS)
+        constants = Constants(None, bias, None, [link[1:] for link in links], scales=scales)
+        return cls(grid, Matrices(weights, constants, form))
+
+    @property
+    def zero(self) -> Array:
+        """The zero point's digits, which code reads."""
+        return np.array(divmod(self.grid.moved, 256), np.int32)
+
+    def room(self, positions: int) -> int:
+        """Return how many bytes digits of so many positions take."""
+        return positions * DIGITS * self.matrices.weights.channels
+
+    def code(self, positions: int, threads: int) -> Code | None:
+        """Return code that is told floats, what is added, zero point, results and digits.
+
+        Args:
+            positions: how many.
+            threads: how many share the work.
+        """
+        calls, split = calls_at_positions(self.matrices, positions, threads), function_of(_split())
+        if calls is None or split is None:
+            return None
+        parts = 1
+        if threads > 1 and positions * self.matrices.weights.channels > _FEW:
+            parts = min(threads * PARTS, positions)
+        ends = [positions * part // parts for part in range(parts + 1)]
+        first: Phase = [
+            Within(split, self._told(start, end - start), (0,))
+            for start, end in itertools.pairwise(ends)
+        ]
+        then = [Within(function, as_numbers(numbers), (0,)) for function, numbers in calls]
+        return Code.in_phases([first, then], threads, Kept(self.matrices, rooms()))
+
+    def _told(self, start: int, count: int) -> tuple[int, ...]:
+        """What code is told that finds digits of some positions."""
+        channels = self.matrices.weights.channels
+        rest = channels % _LANES
+        numbers = struct.pack("<fffi", *self.grid.constants)
+        begins = 4 * start * channels, 0, 0, 0, DIGITS * start * channels
+        sizes = count, channels, channels // _LANES, (1 << rest) - 1, rest
+        return *begins, *sizes, *struct.unpack("<qq", numbers)
+
+
+@functools.cache
+def _split() -> bytes:
+    """Return code that finds both digits of numbers, position by position.
+
+    NaN becomes the least number, as it does where machine code rounds it.
+    """
+    least, most, inverse, moved, upper, level = 16, 17, 18, 19, 1, 0
+    code = Instructions()
+    code.begin(0)
+    code.load(RSI, RDI, _FLOATS)
+    code.load(R8, RDI, _DIGITS)
+    code.load(R9, RDI, _ROW_BYTES)
+    code.load(R10, RDI, _ROWS)
+    code.load(RAX, RDI, _MASK)
+    code.set_mask(1, RAX)
+    for number, register in enumerate((least, most, inverse, moved)):
+        code.spread(register, RDI, behind=2 * _PAIR_1 + number)
+
+    def append(mask: int) -> None:
+        code.vector(LOAD, level, 0, RSI, mask=mask)
+        code.of_vectors(MAX, level, level, least)
+        code.of_vectors(MIN, level, level, most)
+        code.of_vectors(MUL, level, level, inverse)
+        code.vector(0x5B, level, 0, level, prefix=1, is_memory=False)  # vcvtps2dq
+        code.vector(0xFE, level, level, moved, prefix=1, is_memory=False)  # vpaddd
+        code.shifted(upper, level, 8)
+        for digit, place in ((upper, R11), (level, R12)):
+            code.vector(0x31, digit, 0, place, kind=2, prefix=2, mask=mask)  # vpmovdb
+
+    next_row = len(code.text)
+    code.load(RCX, RDI, _WHOLE)
+    code.move(R11, R8)
+    code.scaled(R12, R8, R9, 1)
+    code.scaled(R8, R8, R9, DIGITS)
+    code.compare(RCX, 0)
+    are_few = code.ahead("0f84")
+    next_vector = len(code.text)
+    append(0)
+    for register, size_bytes in ((RSI, 4 * _LANES), (R11, _LANES), (R12, _LANES)):
+        code.step(register, size_bytes)
+    code.again(RCX, next_vector)
+    code.here(are_few)
+    code.compare(RAX, 0)
+    is_whole = code.ahead("0f84")
+    append(1)
+    code.load(RCX, RDI, _REST_BYTES)
+    code.scaled(RSI, RSI, RCX, 4)
+    code.here(is_whole)
+    code.again(R10, next_row)
+    code.end(0)
+    return bytes(code.text)
