@@ -31,6 +31,7 @@ from polydevice.inspection.placement import Placement
 from polydevice.locks import Condition, RLock
 from polydevice.network import Network
 from polydevice.network.kept_layers import KeptLayers
+from polydevice.node import STEPS_REASON
 from polydevice.runtime.executor import CLOSE_SECONDS, Executor, closing_time
 from polydevice.runtime.follower import Follower
 from polydevice.runtime.port_info import PortInfo, port_info
@@ -64,7 +65,8 @@ class ExecutableNetwork(ABC):
         ports: key → input or output, for devices, which keep memory by keys (`PortInfo`).
         output_keys: keys of the outputs, in order.
         layers: layer of the model that is no constant → type of its operation.
-        precision_lines: layers that are kept in f32, for `explain`, which ends with them.
+        noted_lines: which layers are kept in f32, and which attention is left in steps, for
+            `explain`, which ends with them.
         from_cache: whether it was imported from the folder of CACHE_DIR instead of compiled.
         memory: what all requests together may use; whoever allocates asks it first.
         executor: the threads of the streams.
@@ -113,7 +115,7 @@ class ExecutableNetwork(ABC):
         self._owns_executor = executor is None
         self._nodes = [(node.name, node.type) for node in network.nodes()]
         self.layers = {name: kind for name, kind in self._nodes if kind != "Const"}
-        self.precision_lines = KeptLayers.of(network).lines(network)
+        self.noted_lines = [*KeptLayers.of(network).lines(network), *_steps_of_attention(network)]
         self.from_cache = False
         self.timeout_ms = options.infer_timeout_ms
         self.memory = network_budget(options.memory_limit, f"network {self.name!r} on {device}")
@@ -162,7 +164,7 @@ class ExecutableNetwork(ABC):
             for row in self.placement()
             if row.type != "Const"
         ]
-        return "\n".join([*lines, *self.precision_lines])
+        return "\n".join([*lines, *self.noted_lines])
 
     def placement(self) -> list[Placement]:
         """Say for every node on which device it runs, why, and what crosses to reach it."""
@@ -450,6 +452,14 @@ class ExecutableNetwork(ABC):
 
     def __repr__(self) -> str:
         return f"ExecutableNetwork({self.name!r} on {self.device})"
+
+
+def _steps_of_attention(network: Network) -> list[str]:
+    """Say which attention is in steps although the model has it as one operator, and why."""
+    noted = (
+        (n.name, n.rt_info[STEPS_REASON]) for n in network.nodes() if STEPS_REASON in n.rt_info
+    )
+    return [f"{STEPS_REASON}: {name}: {reason}" for name, reason in noted]
 
 
 def _cancel_everything() -> None:

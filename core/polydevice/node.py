@@ -29,6 +29,9 @@ Evaluate = Callable[[Op, Sequence[Array]], "list[Array] | None"]
 FLOAT_REASON = "computed in floating point"
 """Key of a node's notes: why a quantised layer is not computed on integers."""
 
+STEPS_REASON = "attention in steps"
+"""The same: why an attention that a model has as one operator is products around a softmax."""
+
 ACCURACY_LEVEL = "accuracy_level"
 """Key of a product's notes: `EIGHT_BITS` lets a device round what it multiplies with constants to 8
 bits, each block of a row with a factor of its own, as ONNX Runtime's MatMulNBits has it."""

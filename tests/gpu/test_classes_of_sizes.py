@@ -65,6 +65,35 @@ def beside_views(sizes):
     return model, [{"x": image(k, *size, 6)} for k, size in enumerate(sizes)]
 
 
+def behind_parts(sizes):
+    """A product with a number for each row, seen before rows of two products are joined."""
+    nodes = [
+        ("MatMul", ["x", "w"], ["made"], {}),
+        ("MatMul", ["z", "w"], ["more"], {}),
+        ("Concat", ["made", "more"], ["both"], {"axis": 1}),
+        ("Concat", ["x", "z"], ["given"], {"axis": 1}),
+        ("ReduceMean", ["given"], ["mean"], {"axes": [2]}),
+        ("Mul", ["both", "mean"], ["y"], {}),
+    ]
+    given = {"x": ["n", "length", 6], "z": ["n", "width", 6]}
+    model = models.build(nodes, given, ["y"], {"w": image(1, 6, 6)})
+    return model, [
+        {"x": image(k, n, a, 6), "z": image(k + 9, n, b, 6)} for k, (n, a, b) in enumerate(sizes)
+    ]
+
+
+def parted(sizes):
+    """Columns shown as two axes; where there are as many items as rows, that says nothing."""
+    weights = {"w": image(1, 6, 6), "parts": np.array([-1, 0, 2, 3], INT)}
+    nodes = [
+        ("MatMul", ["x", "w"], ["made"], {}),
+        ("Reshape", ["made", "parts"], ["parted"], {}),
+        ("ReduceMax", ["parted"], ["y"], {"axes": [3]}),
+    ]
+    model = models.build(nodes, {"x": ["n", "length", 6]}, ["y"], weights)
+    return model, [{"x": image(k, *size, 6)} for k, size in enumerate(sizes)]
+
+
 def bytes_of_lines(sizes):
     """A convolution of bytes along lines, of which work-items compute one block or several."""
     weights = {
@@ -221,6 +250,9 @@ CASES = {
     "beside views, one first": (beside_views, [(1, 9), (3, 4), (2, 6), (1, 17), (4, 5)]),
     "biased": (biased, [(3, 9), (2, 17), (1, 6), (4, 1), (2, 33)]),
     "ranked": (ranked, [(3, 37), (2, 70), (4, 3), (1, 12), (5, 64), (2, 1)]),
+    "parted": (parted, [(3, 3), (2, 9), (4, 4), (1, 6)]),
+    "behind parts": (behind_parts, [(2, 9, 3), (3, 4, 7), (1, 6, 1), (2, 3, 3)]),
+    "products of few columns": (products, [(3, 4, 7), (2, 9, 3), (4, 2, 2), (2, 6, 1)]),
     "products": (products, [(3, 4, 7), (2, 9, 5), (1, 6, 6), (1, 3, 8), (4, 2, 17)]),
     "joined": (joined, [(9, 2), (7, 4), (3, 8), (2, 11), (6, 5)]),
     "beside views": (beside_views, [(2, 9), (3, 4), (1, 6), (1, 17), (4, 5)]),

@@ -54,26 +54,25 @@ class Reshape(Op):
             ShapeError: when the sizes cannot hold the input's elements.
         """
         free = self._free(wanted)
-        rest = list(given) if given is not None else None
         sizes: list[DimLike] = []
         others: list[DimLike] = []
-        copied: list[DimLike] = []
+        copied: dict[int, DimLike] = {}  # by places: equal sizes are not asked for each other
         for i, item in enumerate(wanted):
             if item == 0 and self.special_zero:
-                sizes.append(_copied(given, i))
-                if rest is not None:
-                    rest.remove(sizes[i])
-                    copied.append(sizes[i])
+                copied[i] = _copied(given, i)
+                sizes.append(copied[i])
                 continue
             sizes.append(self._size(item, given, i, is_free=free is None))
             if i != free:
                 others.append(sizes[i])
+        rest = None if given is None else [s for i, s in enumerate(given) if i not in copied]
         message = f"{_text(given)} cannot be reshaped to {_text(wanted)}"
         if free is not None:
             sizes[free] = Dim() if rest is None else _divide(rest, others, message)
         elif rest is not None and all(limits(item)[0] >= 0 for item in wanted):
             total, target = product(rest), product(others)
-            none = any(bounds(size)[0] == 0 for size in copied)  # or there may be no elements
+            # Or there may be no elements.
+            none = any(bounds(size)[0] == 0 for size in copied.values())
             known = isinstance(total, int) and isinstance(target, int)
             if known and total != target and not none:
                 raise ShapeError(f"{message}: {total} elements are not {target}")

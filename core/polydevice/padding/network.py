@@ -102,7 +102,7 @@ class PaddedNetwork(ExecutableNetwork):
         super().__init__(network, inner.device, options, streams=inner.streams)
         self.inner = inner
         self.memory = inner.memory
-        self.precision_lines = inner.precision_lines
+        self.noted_lines = inner.noted_lines
         self.from_cache = inner.from_cache
         self.symbols = symbols
         self.proof = proof

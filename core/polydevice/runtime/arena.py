@@ -89,8 +89,9 @@ def place_in_blocks(lives: Sequence[Life]) -> tuple[list[int], list[int]]:
     numbers = [0] * len(lives)
     sizes: list[int] = []
     taken: list[list[tuple[int, int]]] = []  # by block: (first, last) of its pieces, by time
-    for number in sorted(range(len(lives)), key=lambda n: (-lives[n].size_bytes, lives[n].first)):
-        first, last, size_bytes = lives[number]
+    order = [(-size, first, n, last) for n, (first, last, size) in enumerate(lives)]
+    order.sort()
+    for negative, first, number, last in order:
         # The first piece of a block is its largest, and later blocks are no larger.
         for block in reversed(range(len(sizes))):
             behind = bisect.bisect(taken[block], (last, math.inf))
@@ -100,7 +101,7 @@ def place_in_blocks(lives: Sequence[Life]) -> tuple[list[int], list[int]]:
                 break
         else:
             numbers[number] = len(sizes)
-            sizes.append(max(size_bytes, 1))
+            sizes.append(max(-negative, 1))
             taken.append([(first, last)])
     return numbers, sizes
 

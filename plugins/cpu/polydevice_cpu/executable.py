@@ -145,7 +145,7 @@ class CpuExecutableNetwork(ExecutableNetwork):
         plan, others = self.latest_plan(), None
         if self._is_dynamic:
             others = [other for other in self.compiled.plans.plans() if other is not plan]
-        return "\n".join([explanation(plan, self.layers, others), *self.precision_lines])
+        return "\n".join([explanation(plan, self.layers, others), *self.noted_lines])
 
     def export(self) -> bytes:
         """Return the network and its configuration; weights are packed again when importing.

@@ -299,7 +299,7 @@ class GpuExecutable(ExecutableNetwork):
         plan, others = self.latest_plan(), None
         if self._prepared.varies:
             others = [other for other in self.plans.plans() if other is not plan]
-        return "\n".join([explanation(plan, others), *self.precision_lines])
+        return "\n".join([explanation(plan, others), *self.noted_lines])
 
     def latest_plan(self) -> Plan:
         """Return the plan of the latest timed inference, else the one made or used last.

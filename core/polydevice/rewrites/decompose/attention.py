@@ -16,9 +16,13 @@ from polydevice.node import Port
 from polydevice.ops.arithmetic import Add, Multiply
 from polydevice.ops.attention import ScaledDotProductAttention
 from polydevice.ops.broadcast import Broadcast
+from polydevice.ops.comparison import LessEqual
 from polydevice.ops.concat import Concat
+from polydevice.ops.generate import Range
 from polydevice.ops.matmul import MatMul
+from polydevice.ops.reshape import ShapeOf, Squeeze, Unsqueeze
 from polydevice.ops.select import Select
+from polydevice.ops.slice import Slice
 from polydevice.ops.softmax import SoftMax
 from polydevice.rewrites.facts import rank_of, shape_of, size_of
 from polydevice.rewrites.rule import decomposes
@@ -51,12 +55,21 @@ def _mask(
 ) -> Port | None:
     """Return what is added to the scores."""
     if op.causal:
-        hidden = np.arange(size_of(key, -2)) > np.arange(size_of(query, -2))[:, np.newaxis]
-        return build.like(np.where(hidden, -np.inf, 0.0), query)
-    if not optional or optional[0].element_type is not ElementType.boolean:
+        columns, rows = (_counted(build, port) for port in (key, query))
+        mask = build.emit(LessEqual(), columns, build.emit(Unsqueeze(), rows, [1]))
+    elif not optional or optional[0].element_type is not ElementType.boolean:
         return optional[0] if optional else None
+    else:
+        mask = optional[0]
     seen, unseen = build.like(0.0, query), build.like(-np.inf, query)
-    return build.emit(Select(), optional[0], seen, unseen)
+    return build.emit(Select(), mask, seen, unseen)
+
+
+def _counted(build: Emitter, x: Port) -> Port:
+    """Count the rows of matrices, of which nothing else need be known: 0, 1, … along one axis."""
+    axis = rank_of(x) - 2
+    size = build.emit(Slice(), build.emit(ShapeOf(), x), [axis], [axis + 1], [1], [0])
+    return build.emit(Range(ElementType.i64), 0, build.emit(Squeeze(), size, [0]), 1)
 
 
 def _with_sink(build: Emitter, scores: Port, sink: Port) -> Port:

@@ -340,5 +340,5 @@ class Compiler:
             plan.programs_compiled += inner.programs_compiled
             plan.wanted.update(inner.wanted)
             more = inner.arena.sum_bytes - inner.arena.size_bytes
-            plan.arena = replace(plan.arena, sum_bytes=plan.arena.sum_bytes + more)
+            plan.arena = replace(plan.arena, more_bytes=plan.arena.more_bytes + more)
         return plan

@@ -126,16 +126,12 @@ class CompiledKernel:
         self.max_work_group_size = facts.max_work_group_size
         self.local_memory_bytes = facts.local_memory_bytes
 
-    def instance(self, owner: KernelObjects, like: int | None = None) -> int:
-        """Make an OpenCL kernel object, or copy one with its arguments; its owner releases it.
+    def instance(self, owner: KernelObjects) -> int:
+        """Make an OpenCL kernel object; its owner releases it.
 
         The first owner that asks gets the one of which the kernel's facts were asked.
         """
         cl, status, program = library.library(), ctypes.c_int(), self.program
-        if like is not None:
-            pointer = cl.clCloneKernel(like, ctypes.byref(status))
-            check(status.value, f"copying kernel {self.name!r} of program {program.name!r}")
-            return owner.take(pointer)
         if (first := self._own.give()) is not None:
             return owner.take(first)
         pointer = cl.clCreateKernel(program.pointer, self.name.encode(), ctypes.byref(status))

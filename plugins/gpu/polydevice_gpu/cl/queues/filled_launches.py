@@ -94,6 +94,7 @@ class LaunchTable:
         """
         self.launches = launches
         self.drafts = drafts
+        self.originals = [draft.instance for draft in drafts]
         self.arguments = arguments
         columns = np.array(arguments, np.intp).reshape(-1, 4).T
         self.launch_of, self._positions, self._sizes, self.words_of = columns
@@ -152,11 +153,9 @@ class FilledLaunches(LaunchList):
         self._buffers = buffers
         self._known: dict[int, BoundLaunch] = {}  # those that were looked at
         self._check(table, sizes)
-        own = self._kernels
-        self._instances = [
-            launch.kernel.instance(own, draft.instance)
-            for launch, draft in zip(table.launches, table.drafts, strict=True)
-        ]
+        self._instances, status = self._kernels.copies(table.originals)
+        if status:
+            check(status, f"copying {table.launches[len(self._instances)].kernel!r}")
         records = table.records(self._instances, words)
         taken = set_arguments(records)
         if taken < len(records):

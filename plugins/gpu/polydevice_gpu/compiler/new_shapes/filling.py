@@ -27,7 +27,7 @@ from polydevice.symbolic_size import (
 from polydevice_gpu.graph import Border, GpuGraph, GpuNode, Memory, Value
 from polydevice_gpu.kernels.launch import Argument, Computed, Launch, Local, Scratch
 from polydevice_gpu.layout import Layout
-from polydevice_gpu.passes.placing.plan_memory import ArenaPlan, lives_of, place
+from polydevice_gpu.passes.placing.plan_memory import ArenaPlan, lives_of, place_as
 from polydevice_gpu.runtime.filled_stretch import FilledStretch, StretchTable
 from polydevice_gpu.runtime.plan import (
     Contents,
@@ -51,6 +51,10 @@ class Filling:
         index: name of a formula → its place among the numbers.
         worded: nodes whose choice says sizes.
         constants: values that plans share.
+        lives: of pieces of memory in the arena: first and last step.
+        pieces: the same, with the size of their elements in bytes.
+        open_pieces: those whose sizes have formulas, and the places of these.
+        held_bytes: estimate of the host memory that a plan takes.
         memory: of source, which holds sizes.
         read_of_host: what the host computes for launches or the caller.
         stretches: launches as tables, with what the host does between them.
@@ -78,6 +82,13 @@ class Filling:
         made = {v for node in source.graph.nodes if node.on_host for v in node.outputs}
         self.read_of_host = made & read_in(source.graph)
         self._varies: dict[Memory, bool] = {}
+        sizes: dict[Memory, Number] = {memory: memory.elements for memory in self.lives}
+        self.open_pieces = [(m, index[size.name]) for m, size in sizes.items() if is_symbolic(size)]
+        self.pieces = [
+            (memory, first, last, memory.storage.dtype.itemsize)
+            for memory, (first, last) in self.lives.items()
+        ]
+        self.held_bytes = FILLED_BYTES * sum(len(step.launches) for step in source.launching)
         self.stretches: list[StretchTable | HostStep] = []
         steps: list[Step] = []
         for step in (*source.steps, None):
@@ -118,7 +129,10 @@ class FilledContents(Contents):
         self._filling = filling
         self._numbers = numbers
         self._values: dict[Value, Value] = {each: each for each in filling.constants}
-        self._memory: dict[Memory, Memory] = {}
+        self._memory = {
+            old: Memory(old.place, numbers[size], old.storage, None, old.name, old.row_tiles)
+            for old, size in filling.open_pieces
+        }
         self._nodes: dict[GpuNode, GpuNode] = {}
         self._lock = Lock()
         self._made: tuple[GpuGraph, list[Step | HostStep | NestedStep]] | None = None
@@ -155,7 +169,7 @@ class FilledContents(Contents):
     @property
     def held_bytes(self) -> int:
         """Estimate of the host memory that it takes."""
-        return FILLED_BYTES * sum(len(step.launches) for step in self._filling.source.launching)
+        return self._filling.held_bytes
 
     @property
     def inner_plans(self) -> list[Plan]:
@@ -183,11 +197,17 @@ class FilledContents(Contents):
 
     def arena(self) -> ArenaPlan:
         """Return where everything lies."""
-        lives: dict[Memory, Life] = {}
-        for old, (first, last) in self._filling.lives.items():
-            memory = self._memory_of(old)
-            lives[memory] = Life(first, last, memory.bytes)
-        return place(lives)
+        made = self._memory
+        memories = [made.get(old, old) for old in self._filling.lives]
+        return place_as(memories, self._lives(), self._lives)
+
+    def _lives(self) -> list[Life]:
+        """Return the lives of the pieces of memory in the arena."""
+        made = self._memory
+        return [
+            Life(first, last, made.get(old, old).elements * itemsize)
+            for old, first, last, itemsize in self._filling.pieces
+        ]
 
     def node(self, old: GpuNode) -> GpuNode:
         """Return the node that takes the place of the template's; by one thread at a time."""

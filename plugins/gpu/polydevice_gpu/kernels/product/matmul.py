@@ -7,6 +7,7 @@ import math
 from polydevice.dtype import Array
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.op import Op
+from polydevice.symbolic_trace import gains
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.byte_terms import declare_sums, is_float_or_byte_product
 from polydevice_gpu.kernels.convolution.convolution import (
@@ -146,7 +147,8 @@ class MatmulVector(SingleLaunch):
         if not is_float_pair(node):
             return NO_FLOATS
         columns = matrices(node).n
-        return unless((columns >= 4 and node.inputs[1].rank > 1, f"it has only {columns} columns"))
+        few = gains(lambda: bool(columns < 4))  # what is made for more computes fewer, too
+        return unless((not few and node.inputs[1].rank > 1, f"it has only {columns} columns"))
 
     def input_layouts(self, node: GpuNode, target: Target) -> dict[int, Layout]:
         """Columns of the second factor side by side."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import field
+from itertools import accumulate
 
 import numpy as np
 
@@ -100,11 +101,11 @@ def _walk(
     if isinstance(node.op, Concat):
         if len(set(node.inputs)) < len(node.inputs):
             return False
-        starts = np.cumsum([0, *(v.shape[_axis(node)] for v in node.inputs)])
-        for part, start in zip(node.inputs, starts[:-1], strict=True):
+        starts = accumulate((v.shape[_axis(node)] for v in node.inputs[:-1]), initial=0)
+        for part, start in zip(node.inputs, starts, strict=True):
             if any(v.border is not None for v in operands):
                 return False
-            sliced = [_sliced(v, node, int(start), part, way.made) for v in operands]
+            sliced = [_sliced(v, node, start, part, way.made) for v in operands]
             tried = way.copy()
             if _walk(tried, part, node, sliced, users, hosts):
                 way.assign(tried)

@@ -12,7 +12,7 @@ may have, often to a quarter of the device's memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from polydevice.dataclass import dataclass
@@ -27,14 +27,24 @@ class ArenaPlan:
     Attributes:
         blocks: bytes of each block.
         places: the number of each piece's block, at whose beginning it lies.
-        sum_bytes: what the blocks would be together without reuse.
-        live_bytes: most bytes that are alive at the same time, which no arena can undercut.
+        lives: returns the lives of the pieces; nobody asks but who explains a plan.
+        more_bytes: what bodies would take beyond their blocks without reuse.
     """
 
     blocks: tuple[int, ...]
     places: dict[Memory, int]
-    sum_bytes: int
-    live_bytes: int
+    lives: Callable[[], Sequence[Life]]
+    more_bytes: int = 0
+
+    @property
+    def sum_bytes(self) -> int:
+        """What the blocks would be together without reuse."""
+        return sum(max(life.size_bytes, 1) for life in self.lives()) + self.more_bytes
+
+    @property
+    def live_bytes(self) -> int:
+        """Most bytes that are alive at the same time, which no arena can undercut."""
+        return most_alive(self.lives())
 
     @property
     def size_bytes(self) -> int:
@@ -122,7 +132,18 @@ def _intervals(graph: GpuGraph) -> list[int]:
 def place(lives: Mapping[Memory, Life]) -> ArenaPlan:
     """Give pieces of memory with known lives their blocks."""
     known = list(lives.values())
-    numbers, sizes = place_in_blocks(known)
-    places = dict(zip(lives, numbers, strict=True))
-    sum_bytes = sum(max(life.size_bytes, 1) for life in known)
-    return ArenaPlan(tuple(sizes), places, sum_bytes, most_alive(known))
+    return place_as(lives, known, lambda: known)
+
+
+def place_as(
+    memories: Iterable[Memory], lives: Sequence[Life], again: Callable[[], Sequence[Life]]
+) -> ArenaPlan:
+    """Give pieces of memory their blocks.
+
+    Args:
+        memories: the pieces.
+        lives: of each, in the same order.
+        again: returns them once more.
+    """
+    numbers, sizes = place_in_blocks(lives)
+    return ArenaPlan(tuple(sizes), dict(zip(memories, numbers, strict=True)), again)
