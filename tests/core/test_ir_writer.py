@@ -391,3 +391,30 @@ def test_pads_of_some_axes_come_back_the_same(axes, rng):
         answer = core.load_network(network, "CPU").infer({"x": x, "pads": pads})["y"]
     np.testing.assert_array_equal(answer, wanted)
     np.testing.assert_array_equal(by_openvino(topology, weights, [x, pads])[0], wanted)
+
+
+@pytest.mark.parametrize("mode", ["half_pixel", "align_corners", "asymmetric"])
+@pytest.mark.parametrize("size", [4, 5, 9, 23])
+def test_constants_resized_along_one_axis_are_taken_by_openvino(mode, size, rng):
+    """As tables of relative positions are, which models resize to their image."""
+    text = f"""
+    <ir_version: 8, opset_import: ["" : 17]>
+    net (float[1, 3, 6, {size}] x) => (float[1, 3, 6, {size}] y) {{
+        roi = Constant <value_floats: floats = []> ()
+        scales = Constant <value_floats: floats = []> ()
+        sizes = Constant <value_ints: ints = [1, 3, 6, {size}]> ()
+        moved = Transpose <perm = [0, 2, 1, 3]> (table)
+        wide = Resize <mode = "linear", coordinate_transformation_mode = "{mode}"> (
+            moved, roi, scales, sizes)
+        y = Add (x, wide)
+    }}"""
+    model = onnx.parser.parse_model(text)
+    table = rng.standard_normal((1, 6, 3, 7)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(table, "table"))
+    x = rng.standard_normal((1, 3, 6, size)).astype(np.float32)
+    (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
+    with Core() as core:
+        written = ir_bytes(core.read_network(model.SerializeToString()))
+        (again,) = core.load_network(read_ir(*written), "CPU").infer({"x": x}).values()
+    np.testing.assert_allclose(by_openvino(*written, [x])[0], expected, atol=2e-6)
+    np.testing.assert_allclose(again, expected, atol=2e-6)

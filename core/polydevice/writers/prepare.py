@@ -7,6 +7,7 @@ from polydevice.emitter import Emitter
 from polydevice.network import Network
 from polydevice.node import Node
 from polydevice.ops.arithmetic import Multiply, Subtract
+from polydevice.ops.interpolate import Interpolate, InterpolateMode
 from polydevice.ops.op import Op
 from polydevice.ops.pooling import MaxPool, MaxPoolWithIndices
 from polydevice.ops.quantize_linear import DequantizeLinear, QuantizeLinear
@@ -27,10 +28,12 @@ def prepared_copy(network: Network) -> Network:
     MaxPool with what opset1 lacks (dilations, rounding as PyTorch does) becomes that of opset14,
     whose second output nothing reads. ONNX's linear quantisation becomes what OpenVINO makes of
     ONNX files where one scale serves all, and arithmetic elsewhere. What else IR does not have
-    becomes what it is made of, where there is a rule. So do bodies of loops and branches.
+    becomes what it is made of, where there is a rule. So do bodies of loops and branches. Constants
+    that are resized along one axis are, in a mode in which OpenVINO computes them.
     """
     copy = network.clone()
     apply_port_settings(copy)
+    fixed: set[int] = set()  # nodes that no input of the network tells anything
     for node in copy.nodes():
         attributes = node.op.attributes().items()
         bodies = {name: prepared_copy(v) for name, v in attributes if isinstance(v, Network)}
@@ -42,6 +45,10 @@ def prepared_copy(network: Network) -> Network:
             _write_quantise(copy, node)
         elif isinstance(node.op, DequantizeLinear):
             _write_dequantise(copy, node, node.op)
+        elif isinstance(node.op, Interpolate) and id(node.inputs[0].node) in fixed:
+            node.op = _folded_by_openvino(node.op, node)
+        if node.constant is not None or _reads_only(node, fixed):
+            fixed.add(id(node))
     decompose(copy, _wishes())
     return copy
 
@@ -103,6 +110,21 @@ def _write_dequantise(network: Network, node: Node, op: DequantizeLinear) -> Non
     zero = build.convert(build.value(numbers[0]), ElementType.f32)
     difference = build.emit(Subtract(), build.convert(x, ElementType.f32), zero)
     network.replace({node.output: build.replacement(node, Multiply(), difference, numbers[1])})
+
+
+def _reads_only(node: Node, fixed: set[int]) -> bool:
+    return bool(node.inputs) and all(id(port.node) in fixed for port in node.inputs)
+
+
+def _folded_by_openvino(op: Interpolate, node: Node) -> Interpolate:
+    """Return the same along one axis in the mode in which OpenVINO computes constants so.
+
+    In mode `linear_onnx` it refuses a network with the words "Axes are not correct!".
+    """
+    axes = node.inputs[-1].desc.static_ints if len(node.inputs) > 2 else None
+    one = axes is not None and len(axes) == 1 and not op.antialias
+    is_linear = op.mode is InterpolateMode.LINEAR_ONNX
+    return op.replace(mode=InterpolateMode.LINEAR) if one and is_linear else op
 
 
 def _write_max_pool(network: Network, node: Node, op: MaxPool) -> None:

@@ -13,8 +13,8 @@ from polydevice.ops.convolution_special import DeformableConvolution
 from polydevice.ops.gather import GatherElements
 from polydevice.ops.matmul import Einsum
 from polydevice.ops.normalization import MVN, BatchNormInference, EpsMode, NormalizeL2
-from polydevice.ops.scatter import ScatterElementsUpdate
-from polydevice.rewrites import Wishes
+from polydevice.ops.scatter import ScatterElementsUpdate, ScatterNDUpdate
+from polydevice.rewrites import Wishes, always
 from polydevice.rewrites.facts import is_known, numbers_of, rank_of
 from polydevice.rewrites.integers.integer_product import IntegerProduct
 from polydevice.rewrites.recognise.activation import RECOGNISED
@@ -67,6 +67,7 @@ def cpu_wishes(*, integers: bool, prepare: Callable[[Network], None]) -> Wishes:
             BatchNormInference: _is_f32,  # its factor may join weights, or machine code compute it
             ScaledDotProductAttention: _is_plain,
             Einsum: _is_f32,
+            ScatterNDUpdate: always,  # of a block: what it is made of may join other layers
         },
         own={
             GroupConvolution: GROUPED,
