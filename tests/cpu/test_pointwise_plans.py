@@ -107,3 +107,39 @@ def test_answers_stay_the_same_to_the_bit_when_a_plan_is_settled(core, monkeypat
             request.infer(inputs)
         wait_for_settling()
         np.testing.assert_array_equal(before, request.infer(inputs)["y"])
+
+
+def own_functions():
+    """Functions that are not the same to the bit as oneDNN's, alone and behind others."""
+    nodes = [
+        ("Tanh", ["x"], ["a"], {}),
+        ("Mul", ["a", "c"], ["b"], {}),
+        ("Gelu", ["b"], ["d"], {}),
+        ("Add", ["d", "z"], ["e"], {}),
+        ("Exp", ["e"], ["f"], {}),
+        ("Sub", ["f", "r"], ["y"], {}),
+    ]
+    shapes = {
+        "x": ["n", CHANNELS, "h", "w1"], "r": ["n", 1, 1, "w1"], "z": ["n", CHANNELS, "h", "w1"],
+    }  # fmt: skip
+    return models.build(nodes, shapes, ["y"], {"c": image(1, CHANNELS, 1, 1)}, opset=20)
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_functions_of_our_own_stay_where_one_thread_computes(core, monkeypatch, threads):
+    monkeypatch.setattr(settling, "RUNS", 2)
+    model, seen = own_functions(), 0
+    executable = load(core, model, CPU_THREADS_NUM=threads)
+    request = executable.create_infer_request()
+    for number, sizes in enumerate(SIZES):
+        inputs = {name: each for name, each in given(number, *sizes).items() if name != "m"}
+        asked = asked_from_now(monkeypatch)
+        got = request.infer(inputs)["y"].copy()
+        asked = [name for name in asked if "binary" in name or "eltwise" in name]
+        assert_right(model, inputs, got)
+        for _ in range(settling.RUNS):
+            request.infer(inputs)
+        wait_for_settling()
+        np.testing.assert_array_equal(got, request.infer(inputs)["y"])
+        seen += number > 3 and not asked
+    assert seen == len(SIZES) - 4 or threads != "1"

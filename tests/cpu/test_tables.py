@@ -193,6 +193,9 @@ def assert_same_numbers(plan):
             constants = [root.address + at for root, at in roots if root.array is not None]
             for made, wanted in zip(of_table(plan, number), told(code), strict=True):
                 assert made[0] == wanted[0]
+                if len(made[1]) > len(wanted[1]):  # last windows in steps are kinds of their own
+                    assert step.type.startswith(("Conv", "MaxPool", "AvgPool"))
+                    continue
                 assert len(made[1]) == len(wanted[1])
                 for mine, theirs in zip(made[1], wanted[1], strict=True):
                     assert mine in (None, theirs, *(theirs + address for address in constants))

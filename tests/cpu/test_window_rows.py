@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from polydevice.symbolic_trace import tracing
 from polydevice_cpu.algorithms.by_machine.windows import kinds, transposed
 from polydevice_cpu.algorithms.by_machine.windows.covers import Windows
 from polydevice_cpu.algorithms.by_machine.windows.following import Function
@@ -298,3 +299,40 @@ def test_kinds_of_places_are_what_each_window_reads(rng):
         assert found.size == len(found.numbers) // 4
         assert found.elements == sum(end - begin for begin, end in wanted.values())
     assert is_refused == {False, True}
+
+
+def test_kinds_by_formulas_are_what_each_window_reads(rng):
+    """Of one size all sizes that its guards admit, whatever rest the steps leave of them."""
+    served = 0
+    for _ in range(300):
+        taps, step, left_out, pad = rng.integers((1, 1, 0, 0), (6, 5, 3, 4)).tolist()
+        behind, gap = int(rng.integers(0, 4)), left_out + 1
+        reach = (taps - 1) * gap + 1
+
+        def count_of(size):
+            return (size + pad + behind - reach) // step + 1  # noqa: B023 - asked at once
+
+        now = int(rng.integers(20, 50))
+        with tracing() as trace:
+            size = trace.input(now)
+            found = kinds.kinds_of(count_of(size), size, taps, step, left_out, pad)
+        if found is None:
+            continue
+        formulas = trace.formulas([*found.numbers, found.elements])
+        for other in range(1, 60):
+            told = formulas([other])
+            if told is None:
+                continue
+            served += other != now
+            *numbers, elements = told[0]
+            read = {}
+            for place, places, begin, end in zip(*[iter(numbers)] * 4, strict=True):
+                read |= dict.fromkeys(range(place, place + places), (begin, end))
+                assert places > 0
+            assert elements == sum(end - begin for begin, end in read.values())
+            assert sorted(read) == list(range(count_of(other)))
+            for place, (begin, end) in read.items():
+                start = place * step - pad
+                inside = [tap for tap in range(taps) if 0 <= start + tap * gap < other]
+                assert (begin, end) == (inside[0], inside[-1] + 1)
+    assert served > 3000

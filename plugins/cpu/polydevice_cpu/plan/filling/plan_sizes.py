@@ -235,11 +235,7 @@ class PlanSizes:
             self.in_blocks.add(place)
         if (product := product_by_machine(primitive)) is not None:
             self.products_by_machine[place] = product
-        numbers = (
-            pointwise_by_machine(primitive)
-            or moves_by_machine(primitive)
-            or norms_by_machine(primitive)
-        )
+        numbers = self._numbers(primitive)
         if numbers is not None:
             self.numbers_by_machine[place] = numbers
         if may_be_by_machine(primitive):
@@ -256,6 +252,13 @@ class PlanSizes:
         if may_be_a_mean(primitive):
             self.means.add(place)
 
+    def _numbers(self, primitive: SymbolicPrimitive) -> _Numbers | None:
+        """How machine code computes each number or row; None where it does for no sizes."""
+        pointwise = pointwise_by_machine(primitive)
+        if pointwise is not None and pointwise.stays and self.is_alone:
+            return None  # several threads are oneDNN's
+        return pointwise or moves_by_machine(primitive) or norms_by_machine(primitive)
+
     def _note_code(self, primitive: SymbolicPrimitive, place: int) -> None:
         """Note whether there may be machine code for a primitive, and whether it stays."""
         is_product = place in self.products_by_machine
@@ -267,7 +270,10 @@ class PlanSizes:
             or place in self.numbers_by_machine
         ):
             self.with_code.add(place)
-        if isinstance(self.numbers_by_machine.get(place), NormsByMachine):
+        numbers = self.numbers_by_machine.get(place)
+        if isinstance(numbers, NormsByMachine):
+            self.staying.add(place)
+        if isinstance(numbers, PointwiseByMachine) and numbers.stays:
             self.staying.add(place)
         if is_product and matrices.stays_by_machine(primitive):
             self.staying.add(place)

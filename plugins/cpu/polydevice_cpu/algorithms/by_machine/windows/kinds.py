@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from polydevice.symbolic_size import decided, is_symbolic, is_within, largest, number_of
+from polydevice.symbolic_size import decided, is_symbolic, is_within, largest, number_of, smallest
 
 _Kind = tuple[int, int, int, int]
 NUMBERS = 4
@@ -129,7 +129,12 @@ def kinds_of(count: int, size: int, taps: int, step: int, left_out: int, pad: in
         return Kinds((0, 1, 0, taps), 1, taps)
     reach = (taps - 1) * (left_out + 1) + 1
     if size >= reach:  # or a window reaches over both ends
-        over = decided(largest([(count - 1) * step - pad + reach - size, 0]))
+        over = (count - 1) * step - pad + reach - size
+        if is_symbolic(over) and not any(map(is_symbolic, (taps, step, left_out, pad))):
+            found = _with_open_end(count, size, taps, step, left_out, pad)
+            if found is not None:
+                return found
+        over = decided(largest([over, 0]))
         ends = _ends(taps, step, left_out, pad, over)
         if ends is not None:
             first, last, before, behind, elements = ends
@@ -140,6 +145,38 @@ def kinds_of(count: int, size: int, taps: int, step: int, left_out: int, pad: in
                     numbers += count + place, places, begin, end
                 return Kinds(numbers, len(numbers) // NUMBERS, elements + middle * taps)
     return _one_by_one(count, size, taps, step, left_out, pad)
+
+
+def _with_open_end(
+    count: int, size: int, taps: int, step: int, left_out: int, pad: int
+) -> Kinds | None:
+    """The same of sizes that are formulas, with a formula of what the last windows read.
+
+    How far they reach over the end depends on the rest of a size by steps: each place that may is
+    a kind of its own, whether it does or not.
+
+    Returns:
+        None where the middle is empty, or a window may have nothing to read.
+    """
+    gap = left_out + 1
+    reach = (taps - 1) * gap + 1
+    over = (count - 1) * step - pad + reach - size
+    most = min(number_of(over) + step, reach) - 1
+    beginning = _ends(taps, step, left_out, pad, 0)
+    if beginning is None or not over <= most:
+        return None
+    behind = max(-(-most // step), 0)
+    middle = count - beginning.before - behind
+    if not middle > 0:
+        return None
+    numbers = beginning.before, middle, 0, taps, *beginning.first
+    elements = beginning.elements + middle * taps
+    for place in range(-behind, 0):
+        start = (count + place) * step - pad
+        end = smallest([-((start - size) // gap), taps])
+        numbers += count + place, 1, 0, end
+        elements += end
+    return Kinds(numbers, len(numbers) // NUMBERS, elements)
 
 
 @lru_cache(maxsize=256)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
-from polydevice.symbolic_size import single_bits
+from polydevice.symbolic_size import largest, single_bits
 from polydevice.symbolic_trace import current_trace
 from polydevice_cpu.algorithms.by_machine.code import PARTS, Code, Told
 from polydevice_cpu.algorithms.by_machine.windows.covers import (
@@ -296,8 +296,7 @@ class Measures(NamedTuple):
         if positions == 1:
             cover = cover._replace(is_one=True)
         steps = self.work * rows.elements * columns.elements
-        if positions < SLOWEST:
-            steps *= max(SLOWEST // (positions * (OF_ONE if cover.is_own else 2)), 1)
+        steps *= largest([SLOWEST // (positions * (OF_ONE if cover.is_own else 2)), 1])
         return TileCalls(cover, self.first, self.before, self.behind, rows, columns, steps)
 
 

@@ -1,13 +1,14 @@
 """What computes each number by itself, by machine code for as many as there are.
 
 oneDNN takes 0.15 to 0.4 ms to choose, generate and bind code for a size, and a trial of what is
-fused as long as 3 ms. Answers are the same to the bit.
+fused as long as 3 ms. Answers are the same to the bit, but for a few functions (Tanh, Exp, GELU):
+these are computed so in plans that run often, too, where that takes no longer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -47,6 +48,7 @@ class PointwiseByMachine:
         kinds: of the first one and of the result.
         steps: what is done to the numbers of the first one.
         threads: how many would share them.
+        stays: whether they are computed so in plans that run often, too.
     """
 
     inputs: Sequence[int]
@@ -54,11 +56,13 @@ class PointwiseByMachine:
     kinds: elementwise.Kinds
     steps: Sequence[chains.Step]
     threads: int = 1
+    stays: bool = False
 
     def code(self, sizes: _Sizes) -> Code | None:
         """Return the code for some sizes (of layouts: shape and strides); None without any."""
         forms, _ = forms_of(self.layouts, sizes)
-        told = elementwise.prepared(self.steps, forms, partial(may_be, self.threads), self.kinds)
+        suits = elementwise.are_no_slower if self.stays else partial(may_be, self.threads)
+        told = elementwise.prepared(self.steps, forms, suits, self.kinds)
         return None if told is None else Code.of([told])
 
 
@@ -86,7 +90,10 @@ def pointwise_by_machine(given: Primitive) -> PointwiseByMachine | None:
     if given.kind not in ("binary", "eltwise"):
         return None
     chain = given.chain
-    if chain is None or given.is_reference or not is_as_onednn(chain):
+    if chain is None or given.is_reference:
+        return None
+    stays = not is_as_onednn(chain)
+    if stays and given.threads > 1:
         return None
     steps, inputs, layouts = [], [int(Arg.SRC)], [given.src]
     for number, post_op in enumerate(chain):
@@ -97,7 +104,8 @@ def pointwise_by_machine(given: Primitive) -> PointwiseByMachine | None:
         if isinstance(post_op, Binary):
             inputs.append(Arg.ATTR_POST_OP * number | Arg.SRC_1)
             layouts.append(post_op.operand)
-    return _computed(given, inputs, [*layouts, given.dst], steps)
+    found = _computed(given, inputs, [*layouts, given.dst], steps)
+    return found and replace(found, stays=stays)
 
 
 def _widening(given: SymbolicPrimitive) -> PointwiseByMachine | None:
