@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 from polydevice_cpu.algorithms.by_machine.amx import layer
-from polydevice_cpu.algorithms.by_machine.amx.digits import Digits, Grid
+from polydevice_cpu.algorithms.by_machine.amx.digits import Digits
+from polydevice_cpu.algorithms.by_machine.amx.rooms import rooms
+from polydevice_cpu.algorithms.by_machine.indexed.levels import Grid
+from polydevice_cpu.algorithms.by_machine.windows.covers import Windows
 from polydevice_cpu.algorithms.by_machine.windows.following import Function
 from polydevice_cpu.onednn.engine import address_of
 from tests.cpu.machine_code import with_tiles_of_bytes
@@ -108,6 +111,81 @@ def test_what_is_not_rounded_to_the_range_is_kept_within_it():
     assert code.bound([address_of(each) for each in (x, x, zero, got, room)])() == 0
     least, most = 0.25 * (-32768 - 5), 0.25 * (32767 - 5)
     np.testing.assert_array_equal(got, [[least, 0, 0, 0], [0, most, 0, 0], [0, 0, least, 0]])
+
+
+def exact_windows(levels, weights, windows, counts):
+    """Sums in 64 bits of [N, H, W, C], which are 0 outside, and [rows, columns, C, O]."""
+    (above, before), (height, width) = windows.pads, levels.shape[1:3]
+    reach = [
+        (size - 1) * (gap + 1) + 1 + (count - 1) * step
+        for size, gap, count, step in zip(
+            windows.sizes, windows.gaps, counts, windows.steps, strict=True
+        )
+    ]
+    sizes = max(reach[0], above + height), max(reach[1], before + width)
+    padded = np.zeros((len(levels), *sizes, levels.shape[-1]), np.int64)
+    padded[:, above : above + height, before : before + width] = levels
+    found = np.zeros((len(levels), *counts, weights.shape[-1]), np.int64)
+    for place in np.ndindex(*windows.sizes):
+        cuts = [
+            slice(start := each * (gap + 1), start + (count - 1) * step + 1, step)
+            for each, gap, count, step in zip(
+                place, windows.gaps, counts, windows.steps, strict=True
+            )
+        ]
+        found += padded[:, cuts[0], cuts[1]] @ weights[place].astype(np.int64)
+    return found
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("seed", range(60))
+def test_digits_of_pictures(seed, side):
+    rng = np.random.default_rng(seed)
+    window, steps, gaps = (tuple(map(int, rng.integers(*n, 2))) for n in ((1, 5), (1, 4), (0, 3)))
+    reach = [(taps - 1) * (gap + 1) + 1 for taps, gap in zip(window, gaps, strict=True)]
+    pads = tuple(int(rng.integers(0, n + 1)) for n in reach)
+    behind = [int(rng.integers(0, n + 1)) for n in reach]
+    sizes = [int(n + rng.integers(0, 12)) for n in reach]
+    lengths = zip(sizes, pads, behind, reach, steps, strict=True)
+    counts = [(size + pad + end - n) // step + 1 for size, pad, end, n, step in lengths]
+    channels, results = int(rng.choice([1, 7, 30, 64, 65, 90])), int(rng.integers(1, 70))
+    pictures, grid = int(rng.integers(1, 4)), GRIDS[seed % len(GRIDS)]
+    windows = Windows(window, steps, gaps, pads, is_depthwise=False)
+    compared_pictures(rng, grid, (pictures, *sizes, channels), results, windows, counts, side=side)
+
+
+def compared_pictures(rng, grid, sizes, results, windows, counts, *, threads=1, side="after"):
+    """Compute a layer of pictures and compare it with sums in 64 bits."""
+    levels = rng.integers(0, 65536, sizes) - grid.moved
+    x = levels.astype(np.float32) * np.float32(grid.scale)
+    weights = rng.integers(-128, 128, (*windows.sizes, sizes[-1], results)).astype(np.int8)
+    factors = rng.uniform(1e-4, 1e-2, results).astype(np.float32)
+    packed = layer.packed(weights, windows.gaps[1], weights)
+    made = Digits.of(grid, packed, factors, None, [(Function.ADD, 0.0, 0.0)])
+    pictures, height, width, channels = sizes
+    shape = pictures, results, *counts
+    code = made.code_of_pictures((pictures, channels, height, width), shape, windows, threads)
+    assert code is not None
+    added = rng.normal(size=(pictures, *counts, results)).astype(np.float32)
+    read = [placed(side, each) for each in (x, added, made.zero)]
+    got = placed(side, np.full(added.shape, np.nan, np.float32))
+    room = placed(side, np.zeros(made.room(pictures * height * width), np.uint8))
+    call = code.bound([address_of(each) for each in (*read, got, room)])
+    scales = factors.astype(np.float64) * np.float32(grid.scale)
+    sums = exact_windows(levels, weights, windows, counts) * scales
+    for _ in range(2):
+        assert call() == 0
+        bound = 4e-7 * (np.abs(sums) + np.abs(added) + 1)
+        assert (np.abs(got.reshape(added.shape) - (sums + added)) <= bound).all()
+    assert not rooms().locks.any()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_more_rows_than_a_room_holds(threads):
+    rng = np.random.default_rng(6)
+    windows = Windows((3, 3), (1, 1), (0, 0), (1, 1), is_depthwise=False)
+    sizes = 2, 70, 120, 100
+    compared_pictures(rng, GRIDS[3], sizes, 24, windows, (70, 120), threads=threads)
 
 
 def test_few_channels_that_make_no_whole_number_of_fours_are_refused():

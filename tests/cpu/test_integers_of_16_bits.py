@@ -96,6 +96,33 @@ def test_windows_of_one_element_multiply_digits(core, seed):
         assert "floating point" not in executable.explain()
 
 
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("seed", range(8))
+def test_windows_multiply_digits(core, seed, rank):
+    """With borders, steps and gaps; of three axes they stay floats."""
+    g = Graph(np.random.default_rng(10 * seed + rank))
+    rng, channels, results = g.rng, 40, 24
+    x = g.quantised_by("x", g.parameters(np.uint16, 2e-4, int(rng.integers(20000, 40000))))
+    sizes = [int(n) for n in rng.integers(2, 4, rank)]
+    weights = g.weights((results, channels, *sizes), 0)
+    y = g.emit(
+        "Conv",
+        *(x, weights),
+        strides=[int(n) for n in rng.integers(1, 3, rank)],
+        dilations=[int(n) for n in rng.integers(1, 3, rank)],
+        pads=[int(n) for n in rng.integers(0, 3, 2 * rank)],
+    )
+    y = g.quantised_by(y, g.parameters(np.uint16, 5e-3, 30000))
+    shape = (2, channels, *{1: [800], 2: [31, 29], 3: [9, 8, 7]}[rank])
+    model = g.model(shape, np.float32, {y: np.float32}, opset=21)
+    feed = {"x": rng.normal(size=shape).astype(np.float32)}
+    check(core, model, feed, {y: 5.01e-3}, least="")
+    executable = core.load_network(core.read_network(model), "CPU")
+    steps = executable.latest_plan().steps
+    in_tiles = IN_TILES in [step.implementation for step in steps]
+    assert in_tiles is (rank < 3 and not missing_tiles("amx_int8", "fsrm")), executable.explain()
+
+
 @pytest.mark.parametrize("seed", range(16))
 def test_rows_of_digits_meet_matrices(core, seed):
     g = Graph(np.random.default_rng(seed))

@@ -28,29 +28,42 @@ _BLANK = 31
 """Vector with what is in borders."""
 
 
-def append_copied(code: TileCode, given: Integers) -> None:
+def append_copied(code: TileCode, given: Integers, digits: int) -> None:
     """Copy what a slab's windows read: those rows of each phase that a step down leaves out.
+
+    Of several digits, each lies in pictures of its own, and is copied to a part of the room.
+    """
+    code.load(RDI, RSP, AT["given"])
+    for digit in range(digits):
+        if given.has_zero:
+            code.given(R8, "zero")
+            code.vector(0x78, _BLANK, 0, R8, offset_bytes=4 * digit, kind=2, prefix=1)
+        else:
+            code.clear(_BLANK)
+        _append_phases(code, digit)
+
+
+def _append_phases(code: TileCode, digit: int) -> None:
+    """Copy all phases of a digit.
 
     RBP has the phase, RBX how many rows are left, R10 where the next one goes, R12 which of a
     picture's it is, R13 which of the source's, R14 the picture, and R15 how many of these are left.
     """
-    code.load(RDI, RSP, AT["given"])
-    if given.has_zero:
-        code.given(R8, "zero")
-        code.vector(0x78, _BLANK, 0, R8, kind=2, prefix=1)  # vpbroadcastb
-    else:
-        code.clear(_BLANK)
     code.raw("31ed")  # ebp = 0
     next_phase = len(code.text)
     code.move(R10, RBP)
     code.times(R10, RDI, code.places["phase_bytes"])
     code.more(R10, "room")
+    for _ in range(digit):
+        code.add(R10, RDI, code.places["digit_room"])
     code.slot(R12, "picture_row")
     code.move(R13, R12)
     code.times(R13, RDI, code.places["down"])
     code.add(R13, RBP)
     code.subtract(R13, RDI, code.places["above"])
     code.slot(R14, "picture")
+    for _ in range(digit):
+        code.add(R14, RDI, code.places["digit_source"])
     code.slot(R15, "pictures_left")
     code.slot(RBX, "rows")
     code.add(RBX, RDI, code.places["more_rows"])

@@ -54,6 +54,7 @@ MORE_SIZES = (
     *("apart", "row_result", "row_end", "picture_end", "start_row", "pictures", "picture_source"),
     *("picture_result", "row_bytes", "border", "line_bytes", "phases"),
     *("phase_bytes", "height", "above", "down", "more_rows", "locks", "rooms", "room_bytes"),
+    *("digit_source", "digit_room"),
     *(f"tiles {number}" for number in range(8)),
 )
 """What it reads behind that. Then comes where each line of a window begins."""
@@ -159,7 +160,7 @@ def _append_slabs(code: TileCode, form: Form) -> None:
     code.least(RAX, RCX)
     code.keep("rows", RAX)
     if form.is_copied:
-        append_copied(code, form.integers)
+        append_copied(code, form.integers, form.digits)
         code.slot(RAX, "rows")
         code.step(RAX, -1)
         code.times(RAX, RDI, code.places["pitch"])

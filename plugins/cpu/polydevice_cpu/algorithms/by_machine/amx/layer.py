@@ -228,6 +228,18 @@ def code_of_pictures(
         windows: where they lie.
         threads: how many share the work.
     """
+    told = calls_of_pictures(given, source, result, windows, threads)
+    return None if told is None else _shared(told, threads, given)
+
+
+def calls_of_pictures(
+    given: Matrices,
+    source: Sequence[Number],
+    result: Sequence[Number],
+    windows: Windows,
+    threads: int,
+) -> list[Told] | None:
+    """Return the calls of that code, in any order; see there. Digits have pictures each."""
     function = given.function(is_copied=True)
     if function is None or min(windows.pads) < 0:
         return None
@@ -245,10 +257,11 @@ def code_of_pictures(
     more = (_reach(windows, 0) - 1) // down + 1
     left = (pictures - 1) * tall + high
     behind = TOGETHER * stride + given.weights.lines.size + LANE + SLACK_BYTES
-    least = phases * (more + 1) * line + behind
+    digits = given.form.digits
+    least = digits * phases * (more + 1) * line + behind
     if not is_within(least, ROOM_BYTES):
         return None
-    most = largest([(ROOM_BYTES - behind) // (phases * line) - more, 1])
+    most = largest([(ROOM_BYTES - behind) // (digits * phases * line) - more, 1])
     products = given.weights.lines.number * given.weights.lines.size * given.weights.results
     parts = threads * PARTS if threads > 1 else 1
     if parts > 1 and not is_within(FEW // products + parts - left * pitch, 0):
@@ -280,13 +293,15 @@ def code_of_pictures(
         "above": above,
         "down": down,
         "more_rows": more,
+        "digit_source": pictures * height * width * channels,
+        "digit_room": phases * phase,
     }
-    lines = _starts(given.weights.lines, windows, phase, line, channels)
-    told = [
+    starts = _starts(given.weights.lines, windows, phase, line, channels)
+    lines = [digit * phases * phase + start for digit in range(digits) for start in starts]
+    return [
         _told(given, function, numbers, ROWS, (first, end - first), lines)
         for first, end in _parts(left, parts)
     ]
-    return _shared(told, threads, given)
 
 
 def is_in_tiles(code: Code) -> bool:
