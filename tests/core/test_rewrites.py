@@ -107,6 +107,26 @@ def test_what_is_recognised_computes_what_its_steps_did(rows: int, width: int) -
             )
 
 
+def test_causal_attention_of_open_lengths_becomes_products() -> None:
+    """Also of more queries than keys, and of fewer."""
+    made = [Node(name, Parameter(ElementType.f32, Shape([2, None, 4]))) for name in "qkv"]
+    y = Node("y", ScaledDotProductAttention(causal=True), [node.output for node in made])
+    network = Network("causal", made, [Node("out", Result(output_name="y"), [y.output])])
+    wishes = Wishes(decompose={ScaledDotProductAttention: always})
+    rewrite(network, wishes, evaluate)
+    assert "ScaledDotProductAttention" not in kinds(network)
+    with Core() as core:
+        request = core.load_network(network, "CPU").create_infer_request()
+        for queries, keys in ((3, 5), (5, 2), (1, 4), (1, 1)):
+            q, k, v = (RNG.normal(size=(2, n, 4)).astype("f4") for n in (queries, keys, keys))
+            (got,) = request.infer({"q": q, "k": k, "v": v}).values()
+            scores = np.einsum("bie,bje->bij", q, k) / 2
+            scores[:, ~np.tri(queries, keys, dtype=bool)] = -np.inf
+            shares = np.exp(scores - scores.max(-1, keepdims=True))
+            expected = shares / shares.sum(-1, keepdims=True) @ v
+            np.testing.assert_allclose(got, expected, 2e-5, 2e-6)
+
+
 def test_every_layer_is_accounted_for() -> None:
     with Core() as core:
         network = core.read_network(block(5, 7).SerializeToString())
