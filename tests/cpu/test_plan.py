@@ -12,7 +12,7 @@ import threading
 
 import numpy as np
 import pytest
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from polydevice.ops.arithmetic import Add
 from polydevice.ops.control_flow import If
@@ -434,3 +434,23 @@ def test_threads_that_bind_at_once_get_the_same_memory_of_a_constant(monkeypatch
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda _: constant.constant_memory, range(4)))
     assert all(memory is constant.constant_memory for memory in found)
+
+
+def test_parts_and_outputs_without_elements_take_no_step(core):
+    kind = TensorProto.INT64
+    inputs = [helper.make_tensor_value_info(n, kind, [k, 4]) for n, k in (("x", 3), ("e", 0))]
+    nodes = [
+        helper.make_node("Concat", ["e", "x", "e"], ["joined"], axis=0),
+        helper.make_node("Transpose", ["e"], ["nothing"], perm=[1, 0]),
+    ]
+    outputs = [helper.make_tensor_value_info(n, kind, None) for n in ("joined", "nothing")]
+    graph = helper.make_graph(nodes, "g", inputs, outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    executable = load(core, model.SerializeToString())
+    x = np.arange(12).reshape(3, 4)
+    got = executable.infer({"x": x, "e": x[:0]})
+    np.testing.assert_array_equal(got["joined"], x)
+    assert got["nothing"].shape == (4, 0)
+    types = [step.type for step in executable.latest_plan().steps]
+    assert types.count("Concat") == 1
+    assert "Copy" not in types

@@ -76,7 +76,8 @@ def _copied(builder: PlanBuilder, node: Node, axis: int) -> bool:
         part = builder.array_value(port)
         skipped = first * result.strides[axis] * result.dtype.itemsize
         place = result.view(part.shape, result.strides, skip_bytes=skipped)
-        builder.emit(copying(node.name, node.type, part, place))
+        if part.elements:
+            builder.emit(copying(node.name, node.type, part, place))
         first += part.shape[axis]
     builder.set(target, result)
     return True
