@@ -418,3 +418,17 @@ def test_constants_resized_along_one_axis_are_taken_by_openvino(mode, size, rng)
         (again,) = core.load_network(read_ir(*written), "CPU").infer({"x": x}).values()
     np.testing.assert_allclose(by_openvino(*written, [x])[0], expected, atol=2e-6)
     np.testing.assert_allclose(again, expected, atol=2e-6)
+
+
+def test_einsum_is_written_without_blanks(rng):
+    text = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    net (float[2, 3, 4] a, float[2, 4, 5] b) => (float[2, 3, 5] y) {
+        y = Einsum <equation = " bqc , bck ->  bqk "> (a, b)
+    }"""
+    model = onnx.parser.parse_model(text)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((2, 3, 4), (2, 4, 5)))
+    (expected,) = ReferenceEvaluator(model).run(None, {"a": a, "b": b})
+    with Core() as core:
+        written = ir_bytes(core.read_network(model.SerializeToString()))
+    np.testing.assert_allclose(by_openvino(*written, [a, b])[0], expected, rtol=1e-5, atol=1e-6)

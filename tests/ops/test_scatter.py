@@ -202,3 +202,44 @@ def test_no_updates_leave_a_copy(reduction, coordinates):
     )
     np.testing.assert_array_equal(y, given)
     assert not np.may_share_memory(y, x)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64])
+@pytest.mark.parametrize("shape", [(300, 3), (7, 5, 4)])
+def test_many_slices(device, dtype, shape):
+    """The last update of a slice stays, on every device that says so."""
+    index = RNG.integers(-shape[0], shape[0], 400)
+    updates, expected = values((400, *shape[1:]), dtype), values(shape, dtype)
+    inputs = [expected.copy(), index, updates, np.array(0)]
+    for at, update in zip(index, updates, strict=True):
+        expected[at] = update
+    check(OpCase(ScatterUpdate(), inputs, [expected], constants={3}), device)
+
+
+@pytest.mark.parametrize(
+    ("shape", "taken", "axis"), [((200, 4), (150, 3), 0), ((3, 260), (2, 250), 1)]
+)
+def test_many_elements_of_a_line(device, shape, taken, axis):
+    size = shape[axis]
+    index = RNG.integers(-size, size, taken)
+    updates, expected = values(taken), values(shape)
+    inputs = [expected.copy(), index, updates, np.array(axis)]
+    for place in np.ndindex(taken):
+        to = list(place)
+        to[axis] = index[place]
+        expected[tuple(to)] = updates[place]
+    check(OpCase(ScatterElementsUpdate(), inputs, [expected], constants={3}), device)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+@pytest.mark.parametrize(
+    ("shape", "depth"), [((12, 15), 2), ((9, 40, 3), 2), ((300,), 1), ((4, 5, 6), 3)]
+)
+def test_many_tuples(device, dtype, shape, depth):
+    """Several in one place, and from the end."""
+    index = np.stack([RNG.integers(-n, n, (20, 10)) for n in shape[:depth]], -1)
+    updates, expected = values((20, 10, *shape[depth:]), dtype), values(shape, dtype)
+    inputs = [expected.copy(), index, updates]
+    for place in np.ndindex(20, 10):
+        expected[tuple(index[place])] = updates[place]
+    check(OpCase(ScatterNDUpdate(), inputs, [expected]), device)

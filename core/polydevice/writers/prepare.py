@@ -8,6 +8,7 @@ from polydevice.network import Network
 from polydevice.node import Node
 from polydevice.ops.arithmetic import Multiply, Subtract
 from polydevice.ops.interpolate import Interpolate, InterpolateMode
+from polydevice.ops.matmul import Einsum
 from polydevice.ops.op import Op
 from polydevice.ops.pooling import MaxPool, MaxPoolWithIndices
 from polydevice.ops.quantize_linear import DequantizeLinear, QuantizeLinear
@@ -45,6 +46,8 @@ def prepared_copy(network: Network) -> Network:
             _write_quantise(copy, node)
         elif isinstance(node.op, DequantizeLinear):
             _write_dequantise(copy, node, node.op)
+        elif isinstance(node.op, Einsum):  # OpenVINO takes no blanks
+            node.op = node.op.replace(equation="".join(node.op.equation.split()))
         elif isinstance(node.op, Interpolate) and id(node.inputs[0].node) in fixed:
             node.op = _folded_by_openvino(node.op, node)
         if node.constant is not None or _reads_only(node, fixed):

@@ -54,6 +54,8 @@ def gather_nd(data: Data) -> Iterator[OpCase]:
 def scatters(data: Data) -> Iterator[OpCase]:
     x, updates = data(3, 7, 4), data(3, 2, 4)
     yield openvino_case(ScatterUpdate(), x, ints(5, 0), updates, ints(1), constants={3})
+    many = data.random.permutation(200)[:150]
+    yield openvino_case(ScatterUpdate(), data(200, 3), many, data(150, 3), ints(0), constants={3})
 
 
 def scatter_elements(data: Data) -> Iterator[OpCase]:
@@ -62,11 +64,16 @@ def scatter_elements(data: Data) -> Iterator[OpCase]:
     indices = np.ascontiguousarray(indices.transpose(0, 2, 1))
     op = ScatterElementsUpdate()
     yield openvino_case(op, x, indices, updates, ints(1), constants={3})
+    many = np.stack([data.random.permutation(150)[:140] - 150 for _ in range(2)])
+    yield openvino_case(op, data(3, 150), many, data(2, 140), ints(1), constants={3})
 
 
 def scatter_nd(data: Data) -> Iterator[OpCase]:
     x, updates = data(3, 7, 4), data(2, 4)
     yield openvino_case(ScatterNDUpdate(), x, np.array([[0, 6], [2, 1]]), updates)
+    many = np.stack(np.unravel_index(data.random.permutation(180)[:160], (12, 15)), -1)
+    yield openvino_case(ScatterNDUpdate(), data(12, 15), many, data(160))
+    yield openvino_case(ScatterNDUpdate(), data(12, 15, 3), many, data(160, 3))
 
 
 def trees(data: Data) -> Iterator[OpCase]:
