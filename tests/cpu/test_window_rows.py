@@ -133,6 +133,17 @@ def test_pictures_that_tanh_follows(core, monkeypatch, channels, results, taps, 
     assert (compared(executable, model, feeds, stays=True) >= 3) is stays
 
 
+@pytest.mark.parametrize("axes", [1, 2])
+def test_transposed_windows_are_onednns_without_avx512(core, monkeypatch, axes):
+    monkeypatch.setattr(by_machine, "has_avx512", lambda *_: False)
+    weights = {"w": image(1, 12, 20, *[4] * axes) / 12, "bias": image(2, 20)}
+    nodes = [("ConvTranspose", ["x", "w", "bias"], ["y"], {"strides": [2] * axes})]
+    model = models.build(nodes, {"x": ["n", 12, *"hw"[:axes]]}, ["y"], weights)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    feeds = [image(number, 1, 12, *sizes[:axes]) for number, sizes in enumerate(PICTURES)]
+    assert compared(executable, model, feeds) == 0
+
+
 PICTURES = [(9, 8), (8, 13), (17, 5), (11, 11), (6, 30), (21, 7)]
 
 TRANSPOSED_OF_PICTURES = {

@@ -8,7 +8,7 @@ from typing import TypeGuard, cast
 
 from polydevice.processor.machine_code import cache_bytes
 from polydevice.symbolic_size import is_symbolic, smallest
-from polydevice_cpu.algorithms.by_machine.code import may_share
+from polydevice_cpu.algorithms.by_machine.code import has_avx512, may_share
 from polydevice_cpu.algorithms.by_machine.windows.covers import Windows
 from polydevice_cpu.algorithms.by_machine.windows.following import Function
 from polydevice_cpu.algorithms.by_machine.windows.tiles import BLOCK
@@ -99,6 +99,7 @@ def may_be_by_machine(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
         steps, gaps, pads, _ = cast("Geometry", given.arguments[GEOMETRY])
         has_code = rank == len(src.shape) < 5 and not any(gaps) and is_known(*steps, *pads)
         has_code &= axes == 1 or (is_known(weights.shape[0]) and weights.shape[0] > HALF)
+        has_code &= has_avx512()  # the names of oneDNN's other code say that there is
     elif given.implementation == DEPTHWISE:
         has_code = weights.shape[1:3] == (1, 1) and rank == 5
     elif rank == axes + 3:
