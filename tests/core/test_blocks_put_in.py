@@ -5,8 +5,11 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import onnx.parser
 import pytest
+from onnx.reference import ReferenceEvaluator
 
+from polydevice import Core
 from polydevice.dtype import ElementType
 from polydevice.emitter import Emitter
 from polydevice.network import Network
@@ -141,3 +144,33 @@ def test_slices_of_step_1_are_put_in(device, start, stop, axes):
     assert not left & {"SliceScatter", "ScatterUpdate"}
     case = openvino_case(SliceScatter(), x, updates, *numbers, constants={2, 3, 4, 5})
     check(case, device)
+
+
+@pytest.mark.parametrize("op", ["ScatterND", "ScatterElements"])
+@pytest.mark.parametrize("count", [5, 190])
+def test_what_is_scattered_is_added_to_another_value(device, op, count):
+    """Which a device may do where it scatters, whether updates are few or many."""
+    to = "places" if op == "ScatterND" else "flat"
+    text = f"""
+    <ir_version: 8, opset_import: ["" : 17]>
+    net (float[n, 2] x, int64[k, 1] places, float[k, 2] updates, int64[k, 2] flat, float[n, 2] z)
+        => (float[n, 2] y) {{
+        s = {op}(x, {to}, updates)
+        y = Add(s, z)
+    }}"""
+    model = onnx.parser.parse_model(text)
+    feed = {
+        "x": floats(200, 2),
+        "places": RNG.permutation(200)[:count, None],
+        "updates": floats(count, 2),
+        "flat": np.stack([RNG.permutation(200)[:count] for _ in range(2)], -1),
+        "z": floats(200, 2),
+    }
+    (expected,) = ReferenceEvaluator(model).run(None, feed)
+    used = {port.name for port in model.graph.input if port.name in (to, "x", "updates", "z")}
+    for port in [port for port in model.graph.input if port.name not in used]:
+        model.graph.input.remove(port)
+    with Core() as core:
+        loaded = core.load_network(core.read_network(model.SerializeToString()), device)
+        (y,) = loaded.infer({name: feed[name] for name in used}).values()
+    np.testing.assert_allclose(y, expected, rtol=1e-6)

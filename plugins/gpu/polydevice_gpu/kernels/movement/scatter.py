@@ -50,7 +50,8 @@ class Scatter(Kernel):
 
     def refuses(self, node: GpuNode, target: Target) -> str:
         """An axis must be known."""
-        known = len(node.inputs) < 4 or node.inputs[3].constant is not None
+        has_none = isinstance(node.op, ScatterNDUpdate)
+        known = has_none or node.inputs[3].constant is not None
         return unless((known, "its axis is not known ahead"))
 
     @abstractmethod
