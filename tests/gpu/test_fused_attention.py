@@ -295,3 +295,21 @@ def test_rows_whose_keys_are_all_hidden_are_not_numbers(opencl, builder):
     y = loaded(network, opencl, builder).create_infer_request().infer(given)["y"]
     assert np.isnan(y[0, 3]).all()
     assert np.isfinite(np.delete(y, 3, axis=1)).all()
+
+
+@pytest.mark.parametrize(("size", "values"), [(520, 16), (16, 520), (512, 512)])
+def test_heads_that_no_work_item_holds_are_products_around_a_softmax(
+    opencl, builder, core, size, values
+):
+    """As where channels attend to each other, each of which has an element for each place."""
+    s = Sketch()
+    q, k, v = s.input("q", 2, 5, size), s.input("k", 2, 6, size), s.input("v", 2, 6, values)
+    network = s.network(y=s.add("y", ScaledDotProductAttention(), q, k, v))
+    kinds = {node.op.type for node in compiled(network).nodes}
+    assert ("ScaledDotProductAttention" in kinds) == (max(size, values) <= 512)
+    given = random_inputs(network, size)
+    (found,) = loaded(network, opencl, builder, core).infer(given).values()
+    scores = given["q"].astype("f8") @ given["k"].swapaxes(1, 2) / np.sqrt(size)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    right = weights / weights.sum(-1, keepdims=True) @ given["v"]
+    np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-5)

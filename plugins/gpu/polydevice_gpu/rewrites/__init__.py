@@ -24,6 +24,7 @@ from polydevice.rewrites.facts import parameters_known, shape_of
 from polydevice.rewrites.integers.dynamic_range import DynamicRange
 from polydevice.rewrites.integers.integer_product import IntegerProduct
 from polydevice_gpu.host_layers import why_on_host
+from polydevice_gpu.kernels.attention.attention import LARGEST_HEAD
 from polydevice_gpu.kernels.row.cumulative import walks_lines
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import compute_type, stored_as
@@ -131,11 +132,14 @@ def multiplies_integers(node: Node, target: Target) -> bool:
 
 
 def takes_attention(node: Node, stored: Callable[[Port], ElementType]) -> bool:
-    """Whether kernels take an attention whole: floats throughout, and no empty values."""
+    """Whether kernels take an attention whole: floats throughout, no values empty, no head huge."""
     assert isinstance(node.op, ScaledDotProductAttention)
     for number, port in enumerate(node.inputs):
         if number == 3 and (node.op.causal or port.element_type is ElementType.boolean):
             continue
         if compute_type(stored(port)) != "float":
             return False
+    sizes = [shape_of(port)[-1] for port in (node.inputs[0], node.inputs[2])]
+    if any(size > LARGEST_HEAD for size in sizes):
+        return False
     return all(math.prod(shape_of(port)) for port in node.inputs[:3])

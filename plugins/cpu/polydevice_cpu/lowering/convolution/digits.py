@@ -25,7 +25,6 @@ from polydevice_cpu.onednn.attributes import Binary
 from polydevice_cpu.onednn.constants import Algorithm, DataType
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.passes.integers.grids import grid_of
-from polydevice_cpu.plan.filling.by_machine.tiles import shared_weights
 from polydevice_cpu.plan.post_ops import OF_ONE_NUMBER, link_of
 from polydevice_cpu.plan.replacement import Fused, Replacement
 from polydevice_cpu.plan.step import IN_TILES, CodeStep
@@ -216,6 +215,9 @@ def layer_of(
         links: likewise.
         windows: where they lie.
     """
+    # Networks without numbers of 16 bits need none of what it imports.
+    from polydevice_cpu.plan.filling.by_machine.tiles import shared_weights
+
     sizes = len(integers), -1, *windows.sizes
     turned = np.moveaxis(integers.reshape(sizes), (0, 1), (-1, -2))
     packed = shared_weights(integers, turned, windows.gaps[1])

@@ -30,6 +30,11 @@ from polydevice_gpu.layout import Layout, broadcast, ordered, planar
 _VALUE, _MASK, _SCALE, _SINK = 2, 3, 4, 5
 """Numbers of the optional inputs."""
 
+LARGEST_HEAD = 512
+"""Elements of a head that a work-item's own memory holds. Larger ones, as where channels attend to
+each other, are left to products around a softmax: what takes any size computes every score anew for
+each element of the result (32 queries of 3136 elements took minutes on two cores)."""
+
 
 @dataclass(frozen=True)
 class Heads:
@@ -359,7 +364,8 @@ class AttentionRows(Attention, SingleLaunch):
     def refuses(self, node: GpuNode, target: Target) -> str:
         """Whatever a work-item's own memory holds."""
         found = heads(node)
-        return unless((found.size <= 512 and found.values <= 512, "its heads exceed 512"))
+        fits = max(found.size, found.values) <= LARGEST_HEAD
+        return unless((fits, f"its heads exceed {LARGEST_HEAD}"))
 
     def input_layouts(self, node: GpuNode, target: Target) -> dict[int, Layout]:
         """Values by rows; keys by columns, unless few queries make turning them a waste."""
