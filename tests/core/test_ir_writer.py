@@ -424,7 +424,7 @@ def test_einsum_is_written_without_blanks(rng):
     text = """
     <ir_version: 8, opset_import: ["" : 17]>
     net (float[2, 3, 4] a, float[2, 4, 5] b) => (float[2, 3, 5] y) {
-        y = Einsum <equation = " bqc , bck ->  bqk "> (a, b)
+        y = Einsum <equation = " bqc , bcn ->  bqn "> (a, b)
     }"""
     model = onnx.parser.parse_model(text)
     a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((2, 3, 4), (2, 4, 5)))
