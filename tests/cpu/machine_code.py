@@ -1,4 +1,4 @@
-"""What tests of machine code share: where it must be, and which steps of a plan it computes."""
+"""What tests of machine code share: where it must be, what it computes, and windows."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from polydevice.processor.machine_code import function_of, processor_flags
+from polydevice_cpu.algorithms.by_machine.windows.covers import Windows
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Algorithm
 from polydevice_cpu.onednn.descriptor import Descriptor
@@ -106,3 +107,18 @@ def compared(executable, model, feeds, *, stays=False):
             np.testing.assert_array_equal(request.infer({"x": x})["y"], got)
             assert for_now(executable) == (steps if stays is True else steps[:stays])
     return seen
+
+
+def drawn_windows(rng: np.random.Generator) -> tuple[Windows, list[int], list[int]]:
+    """Windows over two axes drawn at random, sizes of a picture, and how many windows it has.
+
+    They may reach beyond the picture by all that they have.
+    """
+    window, steps, gaps = (tuple(map(int, rng.integers(*n, 2))) for n in ((1, 5), (1, 4), (0, 3)))
+    reach = [(taps - 1) * (gap + 1) + 1 for taps, gap in zip(window, gaps, strict=True)]
+    pads = tuple(int(rng.integers(0, n + 1)) for n in reach)
+    behind = [int(rng.integers(0, n + 1)) for n in reach]
+    sizes = [int(n + rng.integers(0, 12)) for n in reach]
+    lengths = zip(sizes, pads, behind, reach, steps, strict=True)
+    counts = [(size + pad + end - n) // step + 1 for size, pad, end, n, step in lengths]
+    return Windows(window, steps, gaps, pads, is_depthwise=False), sizes, counts

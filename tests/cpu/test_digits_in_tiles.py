@@ -12,7 +12,7 @@ from polydevice_cpu.algorithms.by_machine.indexed.levels import Grid
 from polydevice_cpu.algorithms.by_machine.windows.covers import Windows
 from polydevice_cpu.algorithms.by_machine.windows.following import Function
 from polydevice_cpu.onednn.engine import address_of
-from tests.cpu.machine_code import with_tiles_of_bytes
+from tests.cpu.machine_code import drawn_windows, with_tiles_of_bytes
 from tests.guard_pages import SIDES, guarded
 
 pytestmark = with_tiles_of_bytes
@@ -141,16 +141,9 @@ def exact_windows(levels, weights, windows, counts):
 @pytest.mark.parametrize("seed", range(60))
 def test_digits_of_pictures(seed, side):
     rng = np.random.default_rng(seed)
-    window, steps, gaps = (tuple(map(int, rng.integers(*n, 2))) for n in ((1, 5), (1, 4), (0, 3)))
-    reach = [(taps - 1) * (gap + 1) + 1 for taps, gap in zip(window, gaps, strict=True)]
-    pads = tuple(int(rng.integers(0, n + 1)) for n in reach)
-    behind = [int(rng.integers(0, n + 1)) for n in reach]
-    sizes = [int(n + rng.integers(0, 12)) for n in reach]
-    lengths = zip(sizes, pads, behind, reach, steps, strict=True)
-    counts = [(size + pad + end - n) // step + 1 for size, pad, end, n, step in lengths]
+    windows, sizes, counts = drawn_windows(rng)
     channels, results = int(rng.choice([1, 7, 30, 64, 65, 90])), int(rng.integers(1, 70))
     pictures, grid = int(rng.integers(1, 4)), GRIDS[seed % len(GRIDS)]
-    windows = Windows(window, steps, gaps, pads, is_depthwise=False)
     compared_pictures(rng, grid, (pictures, *sizes, channels), results, windows, counts, side=side)
 
 

@@ -13,7 +13,7 @@ from polydevice_cpu.algorithms.by_machine.windows.following import Function
 from polydevice_cpu.algorithms.by_machine.windows.integers import Held, Integers
 from polydevice_cpu.algorithms.by_machine.windows.sums import Constants
 from polydevice_cpu.onednn.engine import address_of
-from tests.cpu.machine_code import with_tiles_of_bytes
+from tests.cpu.machine_code import drawn_windows, with_tiles_of_bytes
 from tests.guard_pages import SIDES, guarded
 
 pytestmark = with_tiles_of_bytes
@@ -94,19 +94,12 @@ def compared(rng, sizes, results, windows, counts, *, threads=1, side="after"):
 @pytest.mark.parametrize("seed", range(150))
 def test_windows_of_bytes_in_tiles_are_exact(seed, side):
     rng = np.random.default_rng(seed)
-    window, steps, gaps = (tuple(map(int, rng.integers(*n, 2))) for n in ((1, 5), (1, 4), (0, 3)))
-    reach = [(taps - 1) * (gap + 1) + 1 for taps, gap in zip(window, gaps, strict=True)]
-    pads = tuple(int(rng.integers(0, n + 1)) for n in reach)
-    behind = [int(rng.integers(0, n + 1)) for n in reach]
-    sizes = [int(n + rng.integers(0, 12)) for n in reach]
-    lengths = zip(sizes, pads, behind, reach, steps, strict=True)
-    counts = [(size + pad + end - n) // step + 1 for size, pad, end, n, step in lengths]
+    windows, sizes, counts = drawn_windows(rng)
     channels, results = (
         int(rng.choice([1, 3, 4, 7, 16, 30, 64, 65, 90, 160])),
         int(rng.integers(1, 100)),
     )
     shape = int(rng.integers(1, 4)), *sizes, channels
-    windows = Windows(window, steps, gaps, pads, False)
     threads = int(rng.integers(1, 3))
     assert compared(rng, shape, results, windows, counts, threads=threads, side=side)
 
