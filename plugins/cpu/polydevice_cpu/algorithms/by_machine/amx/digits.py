@@ -23,12 +23,13 @@ from polydevice_cpu.algorithms.by_machine.amx.layer import (
 )
 from polydevice_cpu.algorithms.by_machine.amx.rooms import rooms
 from polydevice_cpu.algorithms.by_machine.code import PARTS, Code, Phase, Told, Within, as_numbers
-from polydevice_cpu.algorithms.by_machine.indexed.levels import Grid
+from polydevice_cpu.algorithms.by_machine.indexed.levels import (
+    Grid,
+    append_constants,
+    append_level,
+)
 from polydevice_cpu.algorithms.by_machine.instructions import (
     LOAD,
-    MAX,
-    MIN,
-    MUL,
     R8,
     R9,
     R10,
@@ -179,11 +180,8 @@ def _parts(rows: int, numbers: int, threads: int) -> list[tuple[int, int]]:
 
 @functools.cache
 def _split() -> bytes:
-    """Return code that finds both digits of numbers, row by row.
-
-    NaN becomes the least number, as it does where machine code rounds it.
-    """
-    least, most, inverse, moved, upper, level = 16, 17, 18, 19, 1, 0
+    """Return code that finds both digits of numbers, row by row."""
+    upper, level = 1, 0
     code = Instructions()
     code.begin(0)
     code.load(RSI, RDI, _FLOATS)
@@ -192,16 +190,11 @@ def _split() -> bytes:
     code.load(R10, RDI, _ROWS)
     code.load(RAX, RDI, _MASK)
     code.set_mask(1, RAX)
-    for number, register in enumerate((least, most, inverse, moved)):
-        code.spread(register, RDI, behind=2 * _PAIR_1 + number)
+    append_constants(code, 2 * _PAIR_1)
 
     def append(mask: int) -> None:
         code.vector(LOAD, level, 0, RSI, mask=mask)
-        code.of_vectors(MAX, level, level, least)
-        code.of_vectors(MIN, level, level, most)
-        code.of_vectors(MUL, level, level, inverse)
-        code.vector(0x5B, level, 0, level, prefix=1, is_memory=False)  # vcvtps2dq
-        code.vector(0xFE, level, level, moved, prefix=1, is_memory=False)  # vpaddd
+        append_level(code, level)
         code.shifted(upper, level, 8)
         for digit, place in ((upper, R11), (level, R12)):
             code.vector(0x31, digit, 0, place, kind=2, prefix=2, mask=mask)  # vpmovdb

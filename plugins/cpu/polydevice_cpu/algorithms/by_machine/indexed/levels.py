@@ -117,25 +117,39 @@ def code(grid: Grid, table: Array, count: int, threads: int) -> Code | None:
     return Code.shared(told, threads, table)
 
 
+_CONSTANTS = _LEAST, _MOST, _INVERSE, _MOVED = range(16, 20)
+"""Vectors with `Grid.constants`."""
+
+
+def append_constants(code: Instructions, behind: int) -> None:
+    """Append what loads a grid's constants, so many numbers of 4 bytes behind RDI."""
+    for number, register in enumerate(_CONSTANTS):
+        code.spread(register, RDI, behind=behind + number)
+
+
+def append_level(code: Instructions, register: int) -> None:
+    """Append what makes numbers their levels, which begin with 0; NaN becomes the least one."""
+    code.of_vectors(MAX, register, register, _LEAST)
+    code.of_vectors(MIN, register, register, _MOST)
+    code.of_vectors(MUL, register, register, _INVERSE)
+    code.vector(0x5B, register, 0, register, prefix=1, is_memory=False)  # vcvtps2dq
+    code.vector(0xFE, register, register, _MOVED, prefix=1, is_memory=False)  # vpaddd
+
+
 @functools.cache
 def _look() -> bytes:
     """Return code that looks numbers up; see `_NUMBERS`."""
-    least, most, inverse, zero, result, level = 16, 17, 18, 19, 1, 0
+    result, level = 1, 0
     code = Instructions()
     code.begin(0)
     for number, register in enumerate((R8, R9, RCX, RAX, RDX)):
         code.load(register, RDI, number)
-    for number, register in enumerate((least, most, inverse, zero)):
-        code.spread(register, RDI, behind=10 + number)
+    append_constants(code, 10)
     code.set_mask(2, RAX)
 
     def append(mask: int) -> None:
         code.vector(LOAD, level, 0, R8, mask=mask)
-        code.of_vectors(MAX, level, level, least)
-        code.of_vectors(MIN, level, level, most)
-        code.of_vectors(MUL, level, level, inverse)
-        code.vector(0x5B, level, 0, level, prefix=1, is_memory=False)  # vcvtps2dq
-        code.vector(0xFE, level, level, zero, prefix=1, is_memory=False)  # vpaddd
+        append_level(code, level)
         code.raw("c5f890ca" if mask else "c5f446c9")  # kmovw k1, k2; kxnorw k1, k1, k1
         code.clear(result)  # or each look would wait for the one before
         code.gather(result, RDX, level, 1)
