@@ -92,8 +92,9 @@ class MatmulCompressedFed(CompressedKernel):
     bits. One row, H200, events, the best mode of the others behind: 14336 columns of 4096 terms of
     4 bits in blocks of 32 14.1 and 22.4 us, 4096 of 14336 15.1 and 23.9, 4096 of 4096 7.9 and 11.0;
     in blocks of 128 13.4 and 19.0, 14.5 and 19.3, 8.1 and 10.0; of 8 bits 20.4 and 24.0, 21.4 and
-    30.6, 9.5 and 11.6. A launch that does nothing takes 5, one that copies the matrix alone 9 to
-    10 (4 bits); what is left are digits of the rows, 2 to 3, and products, 3 to 5.
+    30.6, 9.5 and 11.6; another machine took a tenth more, for copies too. A launch that does
+    nothing takes 5, one that copies the matrix alone 9 to 10 (4 bits); what is left are digits of
+    the rows, 2 to 3, and products, 3 to 5.
     """
 
     modes = tuple(

@@ -8,7 +8,7 @@
 // Needs: BITS, WARPS, DEPTH (shares of a stage that a warp has), MOST_ROWS, SPAN (terms that share a scale in a stage,
 // a power of two from 32 to CHUNK), EIGHTS (of a row, as long as whole stages are), STAGES, ROWS, COLUMNS, COUNT (terms),
 // STEPS (stages of a tile), TILES, GROUPS; WORDS as [tile, stage, share, half of the tile, lane] of 16 bytes, SCALES and
-// ZEROS as [tile, stage, span / EACH, column, span % EACH], see `words_of` and `spans_of`.
+// ZEROS as [tile, stage, span / SPANS_OF_SHARE, column, span % SPANS_OF_SHARE], see `words_of` and `spans_of`.
 #define THREADS (32 * WARPS)
 #define SHARE (512 / BITS)
 #define SHARES (WARPS * DEPTH)
@@ -17,7 +17,7 @@
 #define PARTS (SHARE / 32)
 #define SPANS (CHUNK / SPAN)
 // Spans of a share, if it has many.
-#define EACH (SPAN < SHARE ? SHARE / SPAN : 1)
+#define SPANS_OF_SHARE (SPAN < SHARE ? SHARE / SPAN : 1)
 // Terms whose sums are scaled once, and how many of these sums a row has.
 #define TOGETHER (SPAN < SHARE ? SPAN : SHARE)
 #define SUMS (EIGHTS * 8 / TOGETHER)
@@ -86,10 +86,10 @@
 #define SECOND_HALF(word, part) ((word)[part] >> 4 & 0x0F0F0F0Fu)
 #endif
 // What a column has of the spans of a share, read at once.
-#if EACH == 4
+#if SPANS_OF_SHARE == 4
 #define BYTES uint
 #define SCALES_OF(to, from, column) vstore4(((__local const float4*)(from))[column], 0, to)
-#elif EACH == 2
+#elif SPANS_OF_SHARE == 2
 #define BYTES ushort
 #define SCALES_OF(to, from, column) vstore2(((__local const float2*)(from))[column], 0, to)
 #else
@@ -206,7 +206,7 @@ KERNEL(matmul_compressed_fed) {
             AWAIT(slot, phase);
             __local const uchar* at = stages + slot * STAGE_BYTES;
             uint word[DEPTH][2][4], zero[DEPTH][2];
-            float scale[DEPTH][2][EACH];
+            float scale[DEPTH][2][SPANS_OF_SHARE];
             int sum[DEPTH][TWOS][4];
             uint4 two[DEPTH][TWOS];
             #pragma unroll
@@ -216,7 +216,7 @@ KERNEL(matmul_compressed_fed) {
                 for (int c = 0; c < 2; c++) {
                     const uint4 four = ((__local const uint4*)at)[(share * 2 + c) * 32 + lane];
                     vstore4(four, 0, word[d][c]);
-                    const int column = share * SHARE / SPAN / EACH * 16 + 8 * c + above;
+                    const int column = share * SHARE / SPAN / SPANS_OF_SHARE * 16 + 8 * c + above;
                     SCALES_OF(scale[d][c], at + WORD_BYTES, column);
                     zero[d][c] = ((__local const BYTES*)(at + WORD_BYTES + SCALE_BYTES))[column];
                 }
@@ -296,7 +296,8 @@ KERNEL(matmul_compressed_fed) {
                     const size_t lane_of = half_share * 32 + n % 8 * 4 + k / 8 % 4;
                     const size_t byte = lane_of * 16 + k % SHARE / 32 * BITS + k % 8 * BITS / 8;
                     const int span = k % CHUNK / SPAN;
-                    const size_t of = (stage * SPANS + span / EACH * EACH) * 16 + n % 16 * EACH + span % EACH;
+                    const size_t shares = stage * SPANS + span / SPANS_OF_SHARE * SPANS_OF_SHARE;
+                    const size_t of = shares * 16 + n % 16 * SPANS_OF_SHARE + span % SPANS_OF_SHARE;
                     const int q = ((__global const uchar*)words)[byte] >> k * BITS % 8 & (1 << BITS) - 1;
                     all = fma(IN0_LOAD(IN0_AT(r, k)), (q - zeros[of]) * scales[of], all);
                 }
