@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 from polydevice import rewrites
 from polydevice.dtype import ElementType
@@ -313,3 +314,26 @@ def test_heads_that_no_work_item_holds_are_products_around_a_softmax(
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     right = weights / weights.sum(-1, keepdims=True) @ given["v"]
     np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-5)
+
+
+def test_open_heads_on_both_sides_of_the_largest_one(core):
+    node = helper.make_node("Attention", ["q", "k", "v"], ["y"])
+    rows = {"q": 5, "k": 6, "v": 6}
+    inputs = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 2, count, "e"])
+        for name, count in rows.items()
+    ]
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    model = helper.make_model(
+        helper.make_graph([node], "g", inputs, [output]),
+        opset_imports=[helper.make_opsetid("", 23)], ir_version=10,
+    ).SerializeToString()  # fmt: skip
+    request = core.load_network(core.read_network(model), "GPU").create_infer_request()
+    for size in (300, 600, 520, 512, 513, 64):
+        shapes = {name: (1, 2, count, size) for name, count in rows.items()}
+        given = {name: RANDOM.standard_normal(shape, "f4") for name, shape in shapes.items()}
+        (found,) = request.infer(given).values()
+        scores = given["q"].astype("f8") @ given["k"].swapaxes(2, 3) / np.sqrt(size)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        right = weights / weights.sum(-1, keepdims=True) @ given["v"]
+        np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-5)
