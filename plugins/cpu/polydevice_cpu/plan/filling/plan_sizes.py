@@ -100,9 +100,7 @@ class PlanSizes:
         self.staying: set[int] = set()
         self.asked: set[int] = set()
         self.products_by_machine: dict[int, ProductByMachine] = {}
-        self.numbers_by_machine: dict[
-            int, PointwiseByMachine | MovesByMachine | NormsByMachine
-        ] = {}
+        self.numbers_by_machine: dict[int, _Numbers] = {}
         self.at_positions: dict[int, AtPositions] = {}
         self.products = 0
         self.is_alone = False
