@@ -56,18 +56,23 @@ class Trace:
     Attributes:
         is_live: whether it still takes notes; afterwards the sizes are plain numbers.
         is_attempt: whether an `attempt` is made.
+        is_general: whether nothing is gained by what holds for some sizes by chance; see `gains`.
         is_open: whether nothing was made for one number alone yet.
         steps: lines of a function of the sizes, in their order.
         asked: number of a choice → how to find out whether it stays the same.
     """
 
-    def __init__(self, pause: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, pause: Callable[[], None] | None = None, *, is_general: bool = False
+    ) -> None:
         """Begin with nothing noted.
 
         Args:
             pause: called at every note, so that other threads get on while much is noted.
+            is_general: whether what is made is to serve as many sizes as possible.
         """
         self.is_live = self.is_open = True
+        self.is_general = is_general
         self.steps: list[str] = []
         self.asked: dict[int, Asked] = {}
         self._pause = pause
@@ -80,7 +85,7 @@ class Trace:
         self._choices: dict[str, int] = {}
         self._functions: dict[str, tuple[Callable[..., object], object]] = {}
         self._given: dict[Callable[..., Number], str] = {}
-        self.is_attempt = False
+        self.is_attempt = self._is_forgone = False
 
     def input(self, value: int) -> SymbolicSize:
         """Return a size from which others are computed."""
@@ -139,26 +144,41 @@ class Trace:
         its number, which is in the list once the block has ended. Choices by equal formulas have
         one. What is computed in the block may be used outside of it.
         """
-        around = self.steps, self._guards
-        self.steps, self._guards = [], set(self._guards)
+        around = self.steps, self._guards, self._is_forgone
+        self.steps, self._guards, self._is_forgone = [], set(self._guards), False
         number: list[int] = []
         try:
             yield number
         finally:
-            own = self.steps
-            self.steps, self._guards = around
+            own, is_forgone = self.steps, self._is_forgone
+            self.steps, self._guards, self._is_forgone = around
         self.steps += [line for line in own if _COMPUTED.match(line)]
         guards = [line for line in own if not _COMPUTED.match(line)]
         if not guards:
             return  # it does not depend on sizes
-        text = "\n".join(guards)
+        text = "\n".join([*guards, "forgone"][: len(guards) + is_forgone])
         known = self._choices.get(text)
         if known is None:
             known = self._choices[text] = len(self._choices)
-            broken = f"others.append({known}); break"
-            lines = [line.replace("return None", broken) for line in guards]
+            other = f"others.append({known})"
+            lines = [
+                line.replace("return None", "break" if is_forgone else f"{other}; break")
+                for line in guards
+            ]
+            lines += [other] if is_forgone else []
             self.steps += ["while chooses:", *(f" {line}" for line in lines), " break"]
         number.append(known)
+
+    def depends(self) -> bool:
+        """Whether the choice that is being made has found something of sizes so far."""
+        return not all(map(_COMPUTED.match, self.steps))
+
+    def forgo(self) -> None:
+        """Say in a `choice` that it is made as if its guards did not hold.
+
+        Others are to be made of sizes for which all of them hold.
+        """
+        self._is_forgone = True
 
     def attempt(self, make: Callable[[], T]) -> tuple[T | None, int | None]:
         """Return what is made with formulas; None where it is for these sizes alone.
@@ -282,9 +302,11 @@ def current_trace() -> Trace | None:
 
 
 @contextlib.contextmanager
-def tracing(pause: Callable[[], None] | None = None) -> Iterator[Trace]:
-    """Take notes of what is done with sizes until the end of the block; see `Trace` for `pause`."""
-    trace = Trace(pause)
+def tracing(
+    pause: Callable[[], None] | None = None, *, is_general: bool = False
+) -> Iterator[Trace]:
+    """Take notes of what is done with sizes until the end of the block; see `Trace`."""
+    trace = Trace(pause, is_general=is_general)
     token = _TRACE.set(trace)
     try:
         yield trace
@@ -293,12 +315,28 @@ def tracing(pause: Callable[[], None] | None = None) -> Iterator[Trace]:
         _TRACE.reset(token)
 
 
-def gains(condition: Callable[[], bool]) -> bool:
+def gains(condition: Callable[[], bool], *, by_chance: bool = False) -> bool:
     """Whether something holds that makes things faster, and is never needed.
 
     What is made because it does not hold is right for all sizes, so that this is a choice.
+
+    Args:
+        condition: tells whether it holds.
+        by_chance: whether it holds for some sizes and not for their neighbours: what is general
+            does without it.
     """
-    return _chosen(condition, lambda holds: not holds)
+
+    def gained() -> bool:
+        trace = _TRACE.get()
+        holds = condition()
+        if not (holds and by_chance and trace is not None and trace.is_general):
+            return holds
+        if not trace.depends():
+            return True
+        trace.forgo()
+        return False
+
+    return _chosen(gained, lambda holds: not holds)
 
 
 def chosen(choose: Callable[[], T]) -> T:

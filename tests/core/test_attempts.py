@@ -127,6 +127,26 @@ def test_what_is_chosen_serves_others_and_what_gains_does_only_where_it_was_not_
     assert chosen(lambda: "what is made without sizes") == "what is made without sizes"
 
 
+@pytest.mark.parametrize("size", [12, 13])
+def test_what_is_general_does_without_what_holds_by_chance(size):
+    with tracing(is_general=True) as trace:
+        given = trace.input(size)
+        holds = gains(lambda: given > 5 and given % 4 == 0, by_chance=True)
+        always = gains(lambda: 12 % 4 == 0, by_chance=True)
+        long = gains(lambda: given > 5)
+        double = given * 2
+    formulas = trace.formulas([double])
+    assert (holds, always, long) == (False, True, True)
+    asked = trace.asked
+    for other in (6, 7, 8, 12, 13, 40):
+        (twice,), choices = formulas([other])
+        assert twice == 2 * other
+        assert bool(choices) is (other % 4 == 0)  # others are to be made where it holds
+        assert all(asked[each].is_possible(None) for each in choices)
+    _, choices = formulas([4])  # both would be others; the last one is needed
+    assert [asked[each].is_possible(None) for each in choices][-1:] == [False]
+
+
 def test_a_choice_in_an_attempt_that_is_given_up_is_noted_when_it_is_made_again():
     def choose(trace, size):
         with trace.choice() as number:

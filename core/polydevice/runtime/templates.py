@@ -198,6 +198,7 @@ class Templates(Generic[P]):
         pause: Callable[[], None] | None = None,
         *,
         is_kept: bool = True,
+        is_general: bool = False,
     ) -> Template[P] | None:
         """Make a template of these shapes' class of sizes; None where that is not possible.
 
@@ -207,6 +208,7 @@ class Templates(Generic[P]):
             pause: called again and again meanwhile.
             is_kept: whether plans are filled in from it for who asks for one; one that is not is
                 made as `plan` makes them.
+            is_general: whether it is to serve as many sizes as possible.
 
         Raises:
             InferCancelledError: the caller was told to give up, or the process ends; or
@@ -216,7 +218,7 @@ class Templates(Generic[P]):
             return None
         if not is_kept and self._is_one_alike:
             shapes = self._without_ones(shapes)
-        template = self._traced(shapes, trace, pause)
+        template = self._traced(shapes, trace, pause, is_general=is_general)
         if template is None or not is_kept or self._keep(template, shapes):
             return template
         return None
@@ -310,13 +312,18 @@ class Templates(Generic[P]):
             return sizes is not None
 
     def _traced(
-        self, shapes: Shapes, make: Making[P], pause: Callable[[], None] | None = None
+        self,
+        shapes: Shapes,
+        make: Making[P],
+        pause: Callable[[], None] | None = None,
+        *,
+        is_general: bool = False,
     ) -> Template[P] | None:
         """Plan with symbolic sizes; None where that is not possible."""
         self._tried += 1
         self._tried_of_empty += any(0 in (each or ()) for each in shapes)
         try:
-            with tracing(pause) as trace:
+            with tracing(pause, is_general=is_general) as trace:
                 symbolic: Any = tuple(
                     tuple(
                         size if isinstance(declared, int) or not size else trace.input(size)

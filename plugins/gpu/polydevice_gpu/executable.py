@@ -132,11 +132,13 @@ class GpuExecutable(ExecutableNetwork):
         """Build for the likely shapes that the network takes; nothing if it takes none."""
         found: set[cl.Program] = set()
         single = bool(self._prepared.matrices)
-        for alternatives in likely_shapes(self._prepared.network, single=single):
+        likely = likely_shapes(self._prepared.network, single=single)
+        for alternatives in likely:
+            is_general = alternatives is likely[0]  # those of odd sizes
             for shapes in alternatives:
                 with contextlib.suppress(PolydeviceError), np.errstate(all="ignore"):
                     work = self._prepared, shapes, self._weights, self.memory
-                    template = self._compiler.learn(*work)
+                    template = self._compiler.learn(*work, is_general=is_general)
                     plan = template.source if template else self._compiler.plan(*work)
                     found |= plan.programs
                     break

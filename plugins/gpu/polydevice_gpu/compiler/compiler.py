@@ -155,6 +155,8 @@ class Compiler:
         weights: WeightStore,
         memory: MemoryBudget,
         pause: Callable[[], None] | None = None,
+        *,
+        is_general: bool = False,
     ) -> PlanTemplate | None:
         """Make a template of the class of sizes that these shapes are of, with all its programs.
 
@@ -164,6 +166,7 @@ class Compiler:
             weights: uploads constants.
             memory: limit of what layers on the host may hold.
             pause: called again and again; `Pauses` beside inferences.
+            is_general: whether it is to serve as many sizes as possible.
         """
 
         def make(shapes: Shapes) -> Plan:
@@ -172,7 +175,7 @@ class Compiler:
         def trace(shapes: Shapes, notes: Trace) -> PlanTemplate | None:
             return self._template(make, shapes, notes)
 
-        template = prepared.templates.learn(shapes, trace, pause)
+        template = prepared.templates.learn(shapes, trace, pause, is_general=is_general)
         assert template is None or isinstance(template, PlanTemplate)
         return template
 

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Sequence
 
 from polydevice.shape import stay_equal
+from polydevice.symbolic_size import is_symbolic
 from polydevice.symbolic_trace import gains
 from polydevice_gpu.graph import Value
 from polydevice_gpu.layout import Layout, broadcast, collapse
@@ -25,13 +26,13 @@ def aligned_widths(
         layout.pitches[axis]
         for group in groups
         for axis in group
-        if group is not last and shape[axis] > 1
+        if group is not last and (is_symbolic(shape[axis]) or shape[axis] > 1)
     ]
 
     def aligns(width: int) -> bool:
         return all(number % width == 0 for number in (layout.offset, *others))
 
-    return {width: gains(functools.partial(aligns, width)) for width in widths}
+    return {width: gains(functools.partial(aligns, width), by_chance=True) for width in widths}
 
 
 def spread(extra: Value, target: Value) -> Layout:

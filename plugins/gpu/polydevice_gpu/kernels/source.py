@@ -31,6 +31,7 @@ import numpy as np
 
 from polydevice.dtype import ElementType
 from polydevice.shape import stay_equal
+from polydevice.symbolic_size import largest
 from polydevice_gpu.graph import Border, GpuNode, Place, Value
 from polydevice_gpu.kernels import types
 from polydevice_gpu.kernels.addressing import (
@@ -356,7 +357,7 @@ class Call:
         along y and z (1,300,003 tried, driver 580.159.04).
         """
         if local_size is None:
-            self._global = tuple(size or 1 for size in global_size)
+            self._global = tuple(largest([size, 1]) for size in global_size)
             if not self.target.sizes_vary or self.target.is_throughput:
                 return
             self._across = self._global[0]
@@ -364,7 +365,7 @@ class Call:
             local_size = (1 if is_one else _GROUP, *[1] * (len(global_size) - 1))
         self._local = tuple(local_size)
         self._global = tuple(
-            -(-(g or 1) // n) * n for g, n in zip(global_size, local_size, strict=True)
+            -(-largest([g, 1]) // n) * n for g, n in zip(global_size, local_size, strict=True)
         )
 
     def function(self, text: str) -> None:

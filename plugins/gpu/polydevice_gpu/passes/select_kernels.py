@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from polydevice.dtype import ElementType
 from polydevice.errors import UnsupportedNetworkError
+from polydevice.shape import happen_to_be_equal
 from polydevice.symbolic_size import written
 from polydevice.symbolic_trace import Asked, current_trace
 from polydevice_gpu import views
@@ -288,7 +289,7 @@ def is_whole(value: Value) -> bool:
     assert memory is not None
     return (
         memory.place is Place.ARENA
-        and memory.elements == max(value.elements, 1)
+        and happen_to_be_equal(memory.elements, max(value.elements, 1))
         and not value.placed.offset
         and value.placed.same_as(planar(value.shape), value.shape)
     )

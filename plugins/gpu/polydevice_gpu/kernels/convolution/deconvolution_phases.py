@@ -7,6 +7,7 @@ Each such phase is a launch of a convolution kernel that writes every STRIDE-th 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import numpy as np
 from polydevice.dataclass import dataclass
 from polydevice.dtype import Array
 from polydevice.ops.convolution import Convolution, ConvolutionBackpropData
+from polydevice.symbolic_trace import chosen
 from polydevice_gpu.graph import GpuNode, Value
 from polydevice_gpu.kernels.gemm.gemm import ConvolutionProduct
 from polydevice_gpu.kernels.gemm.gemm_mma import ConvolutionMma
@@ -205,8 +207,8 @@ class DeconvolutionPhases(Kernel):
         assert engine is not None
         found = []
         for each in self._phases(node):
-            choice = engine.modes[engine.default_mode(each, target)]
-            found += engine.launches(each, choice, target)
+            number = chosen(functools.partial(engine.default_mode, each, target))
+            found += engine.launches(each, engine.modes[number], target)
         return found
 
     def _phases(self, node: GpuNode) -> Iterator[GpuNode]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from polydevice.dtype import Array, ElementType
 from polydevice.processor.strips import row_major
+from polydevice.symbolic_trace import chosen
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.gemm.gemm import (
     ConvolutionProduct,
@@ -95,7 +96,8 @@ class WgmmaEngine(MmaEngine):
         rows, columns, _ = self.sizes(node)
         groups = -(-rows // mode["BM"]) * -(-columns // mode["BN"]) * mode["SPLIT"]
         alone = self.is_alone(mode)
-        if not alone and mode["TALL"] == 1 and groups <= self.few * target.compute_units:
+        may_double = not alone and mode["TALL"] == 1
+        if may_double and chosen(lambda: groups <= self.few * target.compute_units):
             mode = {**mode, "STAGES": 2 * mode["STAGES"]}
         found = super().launches(node, mode, target)
         if alone:  # it takes all local memory and registers: no part of other launches

@@ -6,8 +6,8 @@ import math
 
 from polydevice.dataclass import dataclass
 from polydevice.shape import all_stay_equal, is_one
-from polydevice.symbolic_size import number_of
-from polydevice.symbolic_trace import gains
+from polydevice.symbolic_size import is_symbolic, number_of
+from polydevice.symbolic_trace import chosen, gains
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.addressing import lies_whole, operand_step, step_along
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
@@ -74,11 +74,11 @@ class Iteration:
     def transposed(self, node: GpuNode) -> tuple[int, int] | None:
         """Return an input whose neighbours lie along another coordinate than the result's.
 
-        And that coordinate; None where all lie alike, or squares would be mostly empty.
+        And that coordinate; None where all lie alike.
         """
         op = node.operation(Fused)
         out = node.output
-        if step_along(out.placed, out.shape, self.groups) != 1 or self.sizes[2] < TILE // 2:
+        if step_along(out.placed, out.shape, self.groups) != 1:
             return None
         for number, (value, layout) in enumerate(zip(node.inputs, self.layouts, strict=True)):
             kind = compute_type(op.fragment.inputs[number])
@@ -90,13 +90,21 @@ class Iteration:
                 continue
             for coordinate in (1, 0):
                 group = self.groups[coordinate]
-                dense = bool(group) and layout.pitches[group[-1]] == 1
-                if dense and self.sizes[coordinate] >= TILE // 2:
+                if group and layout.pitches[group[-1]] == 1:
                     return number, coordinate
         return None
 
+    def fills_squares(self, node: GpuNode) -> bool:
+        """Whether an input is transposed, and squares of it would not be mostly empty."""
+        found = self.transposed(node)
+        least = TILE // 2
+        return found is not None and self.sizes[2] >= least and self.sizes[found[1]] >= least
+
 
 _LONG = 16
+
+_WIDTHS = 4, 32
+"""Work-items across a group for rows that are not longer."""
 
 
 @kernel(Fused)
@@ -122,7 +130,7 @@ class ElementwiseRef(SingleLaunch):
         """
         iteration = Iteration.of(node)
         in_squares = target.is_throughput and self.mode_supports(node, self.modes[4], target)
-        if in_squares and iteration.transposed(node) is not None:
+        if in_squares and iteration.fills_squares(node):
             return 4
         if not _is_vectorizable(node):
             return 0
@@ -211,16 +219,30 @@ class ElementwiseRef(SingleLaunch):
         lanes = call.target.scalar_lanes
         local = None
         if lanes > 1:
-            # Short rows share a group, which would be nearly empty otherwise: pictures of three
-            # channels took 1.3 ms on an H100 where their bytes take 25 µs.
             most = min(call.target.max_work_group_size, 4 * lanes)
-            across = min(most, 1 << max(columns - 1, 0).bit_length())
-            local = (across, min(most // across, 1 << max(sizes[1] - 1, 0).bit_length()), 1)
+            local = _group(columns, sizes[1], most)
         shared = local is not None and local[1] > 1
         call.define(ROWS_SHARE=shared)
         if shared:
             call.scalars(MIDDLE=sizes[1])
         call.dispatch((columns, sizes[1], sizes[0]), local)
+
+
+def _group(columns: int, rows: int, most: int) -> tuple[int, int, int]:
+    """Return the local size for rows of so many work-items.
+
+    Short rows share a group, which would be nearly empty otherwise: pictures of three channels took
+    1.3 ms on an H100 where their bytes take 25 us. A program has one size: where numbers vary there
+    are few of them, as one that is right for few rows serves all.
+    """
+    if is_symbolic(columns):
+        across = min(most, chosen(lambda: next((n for n in _WIDTHS if columns <= n), most)))
+    else:
+        across = min(most, 1 << max(columns - 1, 0).bit_length())
+    together = most // across
+    if not is_symbolic(rows):
+        together = min(together, 1 << max(rows - 1, 0).bit_length())
+    return across, together, 1
 
 
 def _is_vectorizable(node: GpuNode) -> bool:

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from polydevice.dtype import ElementType
 from polydevice.ops.op import Op
+from polydevice.symbolic_size import largest
 from polydevice.symbolic_trace import chosen
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.addressing import aligned_widths
@@ -109,7 +110,8 @@ class BatchedProduct(SingleLaunch):
 
 def _counts(shape: Matrices, mode: Mode) -> tuple[int, int]:
     """Return how many tiles lie above and beside each other; one where there is nothing."""
-    return max(1, -(-shape.m // mode["BM"])), max(1, -(-shape.n // mode["BN"]))
+    rows, columns = -(-shape.m // mode["BM"]), -(-shape.n // mode["BN"])
+    return largest([rows, 1]), largest([columns, 1])
 
 
 class BatchedTiled(BatchedProduct):

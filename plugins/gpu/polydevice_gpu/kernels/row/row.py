@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from polydevice.dataclass import dataclass
 from polydevice.dtype import ElementType
 from polydevice.shape import is_one
-from polydevice.symbolic_size import number_of
+from polydevice.symbolic_size import is_symbolic, number_of
 from polydevice.symbolic_trace import chosen, gains
 from polydevice_gpu.graph import GpuNode, Value
 from polydevice_gpu.kernels.addressing import step_along
@@ -167,16 +167,17 @@ class RowKernel(Kernel):
         return math.prod(node.inputs[0].shape[axis] for axis in self.axes(node))
 
     def mode_supports(self, node: GpuNode, mode: Mode, target: Target) -> bool:
-        """Parts have some terms each; the group fits the device."""
-        parts = mode["PARTS"]
-        enough = parts == 1 or self.terms(node) >= LEAST_TERMS_OF_PART * parts
-        return enough and mode.get("LANES", 1) <= target.max_work_group_size
+        """The group fits the device."""
+        return mode.get("LANES", 1) <= target.max_work_group_size
 
     def default_mode(self, node: GpuNode, target: Target) -> int:
-        """The mode with the least expected time."""
+        """The mode with the least expected time; parts have some terms each."""
+        terms = self.terms(node)
 
         def cost(index: int) -> float:
-            fits = self.mode_supports(node, self.modes[index], target)
+            mode = self.modes[index]
+            fits = self.mode_supports(node, mode, target)
+            fits = fits and (mode["PARTS"] == 1 or terms >= LEAST_TERMS_OF_PART * mode["PARTS"])
             return self.expected_us(node, index, target) if fits else math.inf
 
         return min(range(len(self.modes)), key=cost)
@@ -265,7 +266,7 @@ class RowHeld(RowKernel):
         if refused := super().refuses(node, target) or unless((warps, "no warps share values")):
             return refused
         terms = self.terms(node)
-        held = 4 <= terms <= self.most_terms and terms % 4 == 0
+        held = gains(lambda: 4 <= terms <= self.most_terms and terms % 4 == 0, by_chance=True)
         return unless(
             (compute_type(node.inputs[0].storage) == "float", NO_FLOATS),
             (held, f"rows of {terms} are not 4 to {self.most_terms} in fours"),
@@ -291,12 +292,23 @@ class RowHeld(RowKernel):
         call.tensor("IN0", node.inputs[0], [rows.kept, rows.axes], (4,))
         self.formula(node).declare(call)
         self.declare_constants(call)
-        held = -(-rows.length // (4 * lanes))
+        held = _fours(rows.length, lanes)
         call.define(ENTRY=self.name, LANES=lanes, HELD=held, HEIGHT=mode["HEIGHT"])
         call.scalars(ROWS=rows.count, COUNT=rows.length)
         self.declare_result(call, rows)
         call.dispatch((lanes, rows.count), (lanes, mode["HEIGHT"]))
         return [call.launch()]
+
+
+def _fours(length: int, lanes: int) -> int:
+    """Return how many fours of a row each lane keeps; a power of two where lengths vary."""
+    held = -(-length // (4 * lanes))
+    if not is_symbolic(held):
+        return held
+    most: int = 1 << (number_of(held) - 1).bit_length()
+    assert held <= most  # noted: a program for longer rows keeps more
+    chosen(lambda: 2 * held > most)
+    return most
 
 
 class RowVector(RowKernel):
