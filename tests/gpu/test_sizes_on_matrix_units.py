@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -121,17 +123,49 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_what_is_made_ahead_serves_all_sizes(case, opencl, monkeypatch):
-    make, sizes = CASES[case]
-    model, inputs = make(sizes)
+@pytest.fixture
+def load(opencl, monkeypatch):
+    """Loads a model as for a device that it is not run on."""
     monkeypatch.setattr(compiler, "target_of", lambda device: HOPPER)
     builder = _NamingBuilder(opencl)
-    with Core() as core:
-        executable = loaded(core.read_network(model), opencl, builder)
+
+    def load(model):
+        with Core() as core:
+            return loaded(core.read_network(model), opencl, builder), builder
+
+    return load
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_made_ahead_serves_all_sizes(case, load):
+    make, sizes = CASES[case]
+    model, inputs = make(sizes)
+    executable, builder = load(model)
     assert builder.compiled
     builder.compiled.clear()
     templates = executable._prepared.templates
     lacking = [x.shape for x in inputs if not templates.serves((x.shape,))]
     assert lacking == []
     assert builder.compiled == []
+
+
+def test_what_would_be_chosen_is_found_out_when_somebody_asks(load):
+    model, _ = styled([])
+    executable, _ = load(model)
+    sizes = [int(size) for size in np.random.default_rng(7).integers(40, 400, 12)]
+    for first, second in pairwise(sizes):
+        shapes = ((1, 3, first, second),)
+        plan = executable._compile(shapes)
+        assert (plan.undecided is None) == (not plan.doubts)
+        doubts = plan.doubts
+        assert not doubts or plan.wants == doubts
+        others = plan.others
+        assert plan.undecided is None
+        assert {number for number, _ in others} == plan.doubts <= doubts
+        stand = [n for n in plan.graph.nodes if n.choice is not None and n.choice.stands_for]
+        assert len(stand) <= len(others)
+        plan.template.accepted.add(others)  # as if these were not faster
+        again = executable._compile(shapes)
+        assert again.others == frozenset()
+        assert not again.doubts
+    assert doubts

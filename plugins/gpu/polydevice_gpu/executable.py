@@ -190,6 +190,8 @@ class GpuExecutable(ExecutableNetwork):
         if plan.may_serve and not plan.wanted and self._prepared.templates.serves(shapes):
             plan.may_serve = False  # a template was made while this plan was
             return
+        if not (plan.others or plan.wanted or plan.may_serve):
+            return  # all choices stay as they are
         learned, alone = None, plan.has_loops_of_sizes
         made = None if plan.may_serve else self._compile(shapes, alone=alone)
         if made is None or (made.others and not alone):

@@ -186,7 +186,7 @@ class Compiler:
         try:
             plan, pool = make(shapes), self.settings.memory_pool
             # A processor is the host's: six networks took 1.3 to 6 times as long with layers.
-            return PlanTemplate(plan, notes, pool, writes_out=self.target.is_throughput)
+            return PlanTemplate(plan, notes, pool, in_lockstep=self.target.is_throughput)
         except NotBuiltError:
             return None
 

@@ -36,7 +36,7 @@ def layer_reports(plan: Plan) -> dict[str, LayerReport]:
     In execution order; then what needs no node: inputs and outputs, and what was computed at load
     or written out otherwise. Nodes that were inserted are not among them.
     """
-    graph = plan.graph
+    graph = plan.decided().graph
     types = dict(plan.layers)
     for name, kind in graph.types.items():  # of loops that were written out, and of variables
         if kind not in ("Const", "Parameter", "Result"):

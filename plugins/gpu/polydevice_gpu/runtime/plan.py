@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING
 
@@ -161,6 +161,9 @@ class MadeContents(Contents):
         return self._steps
 
 
+Others = frozenset[tuple[int, str]]
+"""Numbers of choices, and what would be chosen instead."""
+
 WRITTEN_OUT = -1
 """Number of a choice: that a loop stays one, whose iterations sizes tell, for the host to run."""
 
@@ -197,14 +200,18 @@ class Plan:
     """Whether launches may become one whose kernel is not built yet."""
     runs: int = 0
     """Inferences that were counted while they may."""
-    others: frozenset[tuple[int, str]] = frozenset()
-    """Choices that a plan made for these shapes alone would make otherwise: number and choice."""
+    doubts: frozenset[int] = frozenset()
+    """Numbers of choices that a plan made for these shapes alone might make otherwise."""
+    undecided: Callable[[], Others] | None = None
+    """Finds out which of them it would; None where that is known."""
     template: object = None
     """From which it was filled in; None of a plan that was made stage by stage."""
     may_serve: bool = False
     """Whether a template of its class of sizes may be made, and none is there."""
     binding: Lock = field(default_factory=Lock, repr=False)
     """Held while kernels are bound: they hand out their first instance to one caller only."""
+    _others: Others = frozenset()
+    _deciding: Lock = field(default_factory=Lock, repr=False)
 
     @property
     def graph(self) -> GpuGraph:
@@ -224,16 +231,37 @@ class Plan:
     @property
     def is_makeshift(self) -> bool:
         """Whether other programs or choices may be better, or may serve others."""
-        return bool(self.wanted or self.others or self.may_serve)
+        return bool(self.wanted or self.doubts or self.may_serve)
+
+    @property
+    def others(self) -> Others:
+        """Choices that a plan made for these shapes alone would make otherwise."""
+        with self._deciding:
+            if self.undecided is not None:
+                self._others, self.undecided = self.undecided(), None
+                self.doubts = frozenset(number for number, _ in self._others)
+        return self._others
+
+    def decided(self) -> Plan:
+        """Return this plan, of which is known what of its choices would be others."""
+        _ = self.others
+        return self
+
+    @property
+    def wants(self) -> Hashable:
+        """What of choices it would rather have, as far as that is known."""
+        return self.doubts if self.undecided is not None else self._others
 
     @property
     def has_loops_of_sizes(self) -> bool:
         """Whether the host runs loops that are layers in a plan for these shapes alone."""
-        return any(number == WRITTEN_OUT for number, _ in self.others)
+        return WRITTEN_OUT in self.doubts
 
     def keep_choices(self) -> None:
         """Want no other programs or choices, as they cannot be built or are not faster."""
-        self.others, self.may_serve = frozenset(), False
+        with self._deciding:
+            self._others, self.undecided, self.doubts = frozenset(), None, frozenset()
+        self.may_serve = False
         self.contents.keep_choices()
         self.wanted.clear()
 

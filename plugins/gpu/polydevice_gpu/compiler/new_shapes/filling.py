@@ -193,7 +193,8 @@ class FilledContents(Contents):
 
     def read(self) -> set[Value]:
         """Return what the host computes for launches or the caller: nobody asks for more."""
-        return {self._value(value) for value in self._filling.read_of_host}
+        with self._lock:
+            return {self._value(value) for value in self._filling.read_of_host}
 
     def arena(self) -> ArenaPlan:
         """Return where everything lies."""
@@ -208,6 +209,11 @@ class FilledContents(Contents):
             Life(first, last, made.get(old, old).elements * itemsize)
             for old, first, last, itemsize in self._filling.pieces
         ]
+
+    def nodes(self, wanted: Sequence[GpuNode | None]) -> list[GpuNode | None]:
+        """Return the nodes that take the places of a template's."""
+        with self._lock:
+            return [None if old is None else self.node(old) for old in wanted]
 
     def node(self, old: GpuNode) -> GpuNode:
         """Return the node that takes the place of the template's; by one thread at a time."""

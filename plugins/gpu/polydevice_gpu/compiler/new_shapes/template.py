@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from polydevice.ops.control_flow import Iteration
@@ -13,7 +14,7 @@ from polydevice.symbolic_trace import Trace
 from polydevice_gpu.compiler.new_shapes.filling import FilledContents, Filling, values_of
 from polydevice_gpu.graph import GpuGraph, GpuNode, Memory, Value
 from polydevice_gpu.kernels.launch import Argument, Computed, Local, Scratch
-from polydevice_gpu.runtime.plan import WRITTEN_OUT, Plan
+from polydevice_gpu.runtime.plan import WRITTEN_OUT, Others, Plan
 from polydevice_gpu.tuning.lookups import Lookups
 
 
@@ -30,7 +31,7 @@ class PlanTemplate:
     lookups: Lookups | None = None
 
     def __init__(
-        self, source: Plan, trace: Trace, memory_pool: bool, *, writes_out: bool = True
+        self, source: Plan, trace: Trace, memory_pool: bool, *, in_lockstep: bool = True
     ) -> None:
         """Take over a plan that was just made, and end its trace.
 
@@ -38,10 +39,11 @@ class PlanTemplate:
             source: the plan.
             trace: of the sizes that it was made with.
             memory_pool: whether values that do not live at the same time share memory.
-            writes_out: whether loops that the host runs are better as layers.
+            in_lockstep: whether work-items run so: loops that the host runs are better as layers,
+                and many choices depend on sizes.
         """
         self.source = source
-        self.accepted: set[frozenset[tuple[int, str]]] = set()
+        self.accepted: set[Others] = set()
         found = _Formulas(trace)
         found.visit(source)
         worded = found.worded(source.graph)
@@ -49,7 +51,8 @@ class PlanTemplate:
         self._filling = Filling(source, index, worded, memory_pool)
         self._formulas = trace.formulas(found.items)
         self._asked = trace.asked
-        self._has_loops = writes_out and any(map(_is_loop_of_sizes, source.graph.nodes))
+        self._decides_later = in_lockstep
+        self._has_loops = in_lockstep and any(map(_is_loop_of_sizes, source.graph.nodes))
 
     def fit(self, sizes: Sequence[int]) -> Fit[Plan] | None:
         """Return the plan for these sizes, to be filled in, and how many choices may be others.
@@ -71,7 +74,8 @@ class PlanTemplate:
     ) -> Plan | None:
         """Return the plan with these numbers; None where a choice is not possible with them.
 
-        Where choices would be others, the plan says so; it is right all the same.
+        Where choices might be others, the plan says so; it is right all the same. Which would be
+        takes 1.4 ms to find out of 16 (a Xeon): where many are, not before somebody asks.
         """
         plan = self._filling.plan(numbers)
         contents = plan.contents
@@ -79,27 +83,34 @@ class PlanTemplate:
         plan.template = self
         source = self.source  # what was compiled for it counts in the first plan
         plan.programs_compiled, source.programs_compiled = source.programs_compiled, 0
-        others: list[tuple[int, str]] = []
-        nodes: list[GpuNode | None] = []
-        if self._has_loops:
-            others.append((WRITTEN_OUT, f"a loop as layers for {', '.join(map(str, sizes))}"))
-            nodes.append(None)
-        for choice in choices:
-            asked = self._asked[choice]
-            node = None if asked.about is None else contents.node(asked.about)
-            other = asked.other(node)
-            if not other:
-                continue
-            if not asked.is_possible(node):
+        nodes = contents.nodes([self._asked[choice].about for choice in choices])
+        for choice, node in zip(choices, nodes, strict=True):
+            if not self._asked[choice].is_possible(node):
                 return None
-            others.append((choice, other))
-            nodes.append(node)
-        if frozenset(others) not in self.accepted:
-            plan.others = frozenset(others)
-            for (_, other), node in zip(others, nodes, strict=True):
-                if node is not None and node.choice is not None:
-                    node.choice = dataclasses.replace(node.choice, stands_for=other)
-        return plan
+        plan.doubts = frozenset([*choices, WRITTEN_OUT][: len(choices) + self._has_loops])
+        if plan.doubts:
+            plan.undecided = partial(self._others, contents, choices, sizes)
+        return plan if self._decides_later else plan.decided()
+
+    def _others(
+        self, contents: FilledContents, choices: Sequence[int], sizes: Sequence[int]
+    ) -> Others:
+        """Return which choices would be others, for which the nodes' kernels stand then."""
+        nodes = contents.nodes([self._asked[choice].about for choice in choices])
+        found: list[tuple[int, str]] = []
+        if self._has_loops:
+            found.append((WRITTEN_OUT, f"a loop as layers for {', '.join(map(str, sizes))}"))
+        differing = []
+        for choice, node in zip(choices, nodes, strict=True):
+            if other := self._asked[choice].other(node):
+                found.append((choice, other))
+                differing.append((node, other))
+        if frozenset(found) in self.accepted:
+            return frozenset()
+        for node, other in differing:
+            if node is not None and node.choice is not None:
+                node.choice = dataclasses.replace(node.choice, stands_for=other)
+        return frozenset(found)
 
 
 def _is_loop_of_sizes(node: GpuNode) -> bool:

@@ -113,7 +113,7 @@ class Rows:
             along,
             math.prod(x.shape[axis] for axis in kept),
             math.prod(x.shape[axis] for axis in along),
-            side_by_side=not contiguous and step == 1 and rows >= NEIGHBOURS // 2,
+            side_by_side=not contiguous and step == 1 and chosen(lambda: rows >= NEIGHBOURS // 2),
             contiguous=contiguous,
         )
 
