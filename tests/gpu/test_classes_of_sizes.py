@@ -240,6 +240,31 @@ def turned(sizes):
     return model, [{"x": image(k, *size, 6)} for k, size in enumerate(sizes)]
 
 
+def framed(sizes):
+    """Padding up to whole frames of four, calculated in floats, and parts of as many rows."""
+    weights = {
+        "one": np.array(1, INT), "first": np.array([0], INT), "four": np.array(4, np.float32),
+        "before": np.array([0, 0, 0, 0], INT), "behind": np.array([0], INT),
+        "w": image(1, 6, 6),
+    }  # fmt: skip
+    nodes = [
+        ("Shape", ["x"], ["shape"], {}),
+        ("Gather", ["shape", "one"], ["length"], {"axis": 0}),
+        ("Cast", ["length"], ["float"], {"to": TensorProto.FLOAT}),
+        ("Div", ["float", "four"], ["frames"], {}),
+        ("Ceil", ["frames"], ["up"], {}),
+        ("Mul", ["up", "four"], ["whole"], {}),
+        ("Sub", ["whole", "float"], ["lacking"], {}),
+        ("Cast", ["lacking"], ["number"], {"to": TensorProto.INT64}),
+        ("Unsqueeze", ["number", "first"], ["numbers"], {}),
+        ("Concat", ["before", "numbers", "behind"], ["pads"], {"axis": 0}),
+        ("Pad", ["x", "pads"], ["wide"], {}),
+        ("MatMul", ["wide", "w"], ["y"], {}),
+    ]
+    model = models.build(nodes, {"x": ["n", "length", 6]}, ["y"], weights)
+    return model, [{"x": image(k, *size, 6)} for k, size in enumerate(sizes)]
+
+
 CASES = {
     "turned": (turned, [(2, 9), (1, 4), (3, 17), (2, 6), (1, 33)]),
     "means": (means, [(2, 9), (3, 17), (1, 6), (4, 1), (2, 33)]),
@@ -256,6 +281,7 @@ CASES = {
     "products": (products, [(3, 4, 7), (2, 9, 5), (1, 6, 6), (1, 3, 8), (4, 2, 17)]),
     "joined": (joined, [(9, 2), (7, 4), (3, 8), (2, 11), (6, 5)]),
     "beside views": (beside_views, [(2, 9), (3, 4), (1, 6), (1, 17), (4, 5)]),
+    "framed": (framed, [(2, 9), (3, 17), (1, 6), (4, 3), (2, 33)]),
     "bytes of lines": (bytes_of_lines, [(2, 40), (1, 30), (4, 317), (3, 135), (1, 9)]),
 }
 

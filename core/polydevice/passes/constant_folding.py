@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,15 @@ def _fold(network: Network, evaluate: Evaluate) -> int:
     values: dict[Node, list[Node]] = {}
     empty: dict[Port, Port] = {}
     folded, left = 0, SIZE_LIMIT
+    calculates: dict[Node, bool] = {}
+
+    def feeds_calculation(node: Node) -> bool:
+        if not calculates:
+            for port, readers in network.consumers().items():
+                all_do = all(reader.op.shape_arithmetic for reader, _ in readers)
+                calculates[port.node] = all_do and calculates.get(port.node, True)
+        return calculates.get(node, False)
+
     for node in network.nodes():
         node.inputs = [
             values[port.node][port.index].output if port.node in values else port
@@ -53,7 +63,7 @@ def _fold(network: Network, evaluate: Evaluate) -> int:
             free = GROWTH * sum(array.nbytes for array in arrays)
             if _size(node) > min(SIZE_LIMIT, left + free):
                 continue
-            constants = _evaluated(node, arrays, evaluate)
+            constants = _evaluated(node, arrays, evaluate, feeds_calculation)
             if constants is not None:
                 made = sum(made.constant.nbytes for made in constants if made.constant is not None)
                 left -= max(made - free, 0)
@@ -99,7 +109,12 @@ def _size(node: Node) -> int:
     return sum(port.desc.span_bytes or 0 for port in node.outputs)
 
 
-def _evaluated(node: Node, arrays: list, evaluate: Evaluate) -> list[Node] | None:  # type: ignore[type-arg]
+def _evaluated(
+    node: Node,
+    arrays: list[Any],
+    evaluate: Evaluate,
+    feeds_calculation: Callable[[Node], bool],
+) -> list[Node] | None:
     if any(port.desc.kind != "tensor" for port in node.outputs):
         return None
     if any(map(is_formula, arrays)):
@@ -110,15 +125,23 @@ def _evaluated(node: Node, arrays: list, evaluate: Evaluate) -> list[Node] | Non
     results = compute_ahead(lambda: evaluate(node.op, arrays))
     if results is None:
         return None
+    # Formulas of floats serve what sizes are computed of alone: kernels read their numbers.
+    may_stay = node.op.shape_arithmetic and any(map(_has_formulas, results))
+    stays = may_stay and feeds_calculation(node)
     return [
-        _constant(node, i, _plain(array, port.desc.dtype), port.element_type)
+        _constant(node, i, _plain(array, port.desc.dtype, stays=stays), port.element_type)
         for i, (array, port) in enumerate(zip(results, node.outputs, strict=True))
     ]
 
 
-def _plain(array: Array, dtype: np.dtype[Any]) -> Array:
+def _has_formulas(array: Array) -> bool:
+    return array.dtype == object and any(map(is_symbolic, array.reshape(-1).tolist()))
+
+
+def _plain(array: Array, dtype: np.dtype[Any], *, stays: bool) -> Array:
     """Return an array of numbers of which none is symbolic any more as one of their type."""
-    return array if array.dtype != object or is_formula(array) else array.astype(dtype)
+    is_plain = array.dtype != object or is_formula(array) or (stays and _has_formulas(array))
+    return array if is_plain else array.astype(dtype)
 
 
 def _constant(node: Node, index: int, array: object, element_type: ElementType) -> Node:

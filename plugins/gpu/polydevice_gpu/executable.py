@@ -32,7 +32,7 @@ from polydevice_gpu.compiler.new_shapes.pauses import Pauses
 from polydevice_gpu.compiler.new_shapes.specialiser import RUNS, TWICE, Specialiser
 from polydevice_gpu.compiler.new_shapes.template import PlanTemplate
 from polydevice_gpu.compiler.preparation import Prepared
-from polydevice_gpu.compiler.query import likely_shapes
+from polydevice_gpu.compiler.query import likely_shapes, takes
 from polydevice_gpu.host_layers import why_always_on_host, why_left_on_host
 from polydevice_gpu.options import GpuOptions
 from polydevice_gpu.reports.execution_graph import execution_graph
@@ -132,15 +132,20 @@ class GpuExecutable(ExecutableNetwork):
         """Build for the likely shapes that the network takes; nothing if it takes none."""
         found: set[cl.Program] = set()
         single = bool(self._prepared.matrices)
-        likely = likely_shapes(self._prepared.network, single=single)
+        network, has_refused = self._prepared.network, False
+        likely = likely_shapes(network, single=single)
         for alternatives in likely:
             is_general = alternatives is likely[0]  # those of odd sizes
             for shapes in alternatives:
+                if has_refused and not takes(network, shapes):
+                    continue
+                has_refused = True
                 with contextlib.suppress(PolydeviceError), np.errstate(all="ignore"):
                     work = self._prepared, shapes, self._weights, self.memory
                     template = self._compiler.learn(*work, is_general=is_general)
                     plan = template.source if template else self._compiler.plan(*work)
                     found |= plan.programs
+                    has_refused = False
                     break
         return frozenset(found)
 

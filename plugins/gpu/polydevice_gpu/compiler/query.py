@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from polydevice.errors import (
     ModelLimitError,
@@ -125,6 +125,8 @@ def tried_shapes(network: Network) -> Iterator[dict[str, list[int]]]:
             return
 
 
+_MOST_SUMMED = 2
+"""Likely sizes of which sums are tried as well."""
 _LIKELY_BATCHES = (1, 64)
 _LIKELY_SIZES = (128, 224, 64, 320, 32)
 _ODD_SIZES = (125, 221, 61, 317, 31)
@@ -152,9 +154,41 @@ def likely_shapes(network: Network, *, single: bool = False) -> list[list[Shapes
         shapes: list[Shapes] = [
             tuple(tuple(_sizes(trial, 0, desc)) for desc in descs) for trial in trials
         ]
+        shapes += _with_sums(network, shapes[:_MOST_SUMMED])
         if shapes not in found:
             found.append(shapes)
     return found
+
+
+def _with_sums(network: Network, shapes: Sequence[Shapes]) -> list[Shapes]:
+    """Return shapes of which one open size is a sum of two others, or one more than another.
+
+    As a mask is as long as a text and what came before it.
+    """
+    named: dict[str, list[tuple[int, int]]] = {}
+    for number, node in enumerate(network.parameters):
+        for axis, name in network.dimension_names(node.name).items():
+            if axis:
+                named.setdefault(name, []).append((number, axis))
+    found: list[Shapes] = []
+    for given, more in itertools.product(shapes, (0, 1)):
+        for places in named.values() if len(named) > 1 else ():
+            summed = [list(shape) for shape in given if shape is not None]
+            for number, axis in places:
+                summed[number][axis] += 1 if more else summed[number][axis]
+            found.append(tuple(map(tuple, summed)))
+    return found
+
+
+def takes(network: Network, shapes: Shapes) -> bool:
+    """Whether a network takes these shapes of its inputs, as far as shape inference tells."""
+    trial = network.clone()
+    names = [node.name for node in trial.parameters]
+    try:
+        trial.reshape(dict(zip(names, map(list, filter(None, shapes)), strict=True)))
+    except NetworkError:
+        return False
+    return True
 
 
 def _sizes(trial: tuple[int, int, int], rank: int, desc: TensorDesc) -> list[int]:

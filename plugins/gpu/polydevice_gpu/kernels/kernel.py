@@ -91,6 +91,10 @@ class Kernel(ABC):
         """Return the number of the mode that is expected to be fastest."""
         return 0
 
+    def general_mode(self, mode: int) -> int:
+        """Return the mode that serves as many sizes as possible where this one is the fastest."""
+        return mode
+
     def mode_supports(self, node: GpuNode, mode: Mode, target: Target) -> bool:
         """Whether a mode can run the node."""
         return True

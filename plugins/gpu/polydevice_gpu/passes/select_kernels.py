@@ -88,6 +88,9 @@ def _mode(kernel: Kernel, node: GpuNode, target: Target) -> int:
         return kernel.default_mode(node, target)
     with trace.choice() as number:
         mode = kernel.default_mode(node, target)
+        if trace.is_general and (general := kernel.general_mode(mode)) != mode and trace.depends():
+            trace.forgo()
+            mode = general
 
     def other(filled: GpuNode) -> str:
         chosen = Choice(kernel, kernel.default_mode(filled, target))

@@ -13,7 +13,7 @@ import numpy as np
 
 from polydevice.ops.reshape import Reshape, Squeeze, Unsqueeze
 from polydevice.ops.transpose import Transpose, permutation
-from polydevice.shape import is_one, stay_equal
+from polydevice.shape import happen_to_be_equal, is_one, stay_equal
 from polydevice.symbolic_size import array_of
 from polydevice_gpu.graph import GpuGraph, GpuNode, Value, constant_value
 from polydevice_gpu.kernels.target import Target
@@ -83,7 +83,7 @@ def _regrouped(order: Sequence[int], sizes: Sequence[int], shape: Sequence[int])
         group: list[int] = []
         while left and not is_one(size):
             part = sizes[left[0]]
-            if part is not size and size % part:
+            if part is not size and not happen_to_be_equal(size % part, 0):
                 break
             size = 1 if part is size else size // part
             group.append(left.pop(0))

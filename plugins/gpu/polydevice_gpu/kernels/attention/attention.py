@@ -315,6 +315,10 @@ class AttentionTiled(Attention):
 
         return min(range(len(self.modes)), key=cost)
 
+    def general_mode(self, mode: int) -> int:
+        """Parts need some strips each."""
+        return mode - mode % len(_SPLITS)
+
     def launches(self, node: GpuNode, mode: Mode, target: Target) -> list[Launch]:
         """Return the attention, and the joining of its parts if the keys are split."""
         call = Call(self.name, self.source, node, target)

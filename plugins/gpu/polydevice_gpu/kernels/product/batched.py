@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from polydevice.dtype import ElementType
 from polydevice.ops.op import Op
+from polydevice.shape import happen_to_be_equal
 from polydevice.symbolic_size import largest
 from polydevice.symbolic_trace import chosen
 from polydevice_gpu.graph import GpuNode
@@ -67,7 +68,8 @@ class BatchedProduct(SingleLaunch):
     def output_layouts(self, node: GpuNode, target: Target) -> list[Layout]:
         """In the order of the inputs if that leaves columns side by side."""
         layout = follow(node.output, node.own_inputs)
-        return [layout if layout.pitches[-1] == 1 else planar(node.output.shape)]
+        beside = happen_to_be_equal(layout.pitches[-1], 1)
+        return [layout if beside else planar(node.output.shape)]
 
     def expected_us(self, node: GpuNode, number: int, target: Target) -> float:
         """Return the expected time of a mode without what all of them take."""
