@@ -150,6 +150,7 @@ def smallest(sizes: Sequence[Number]) -> Number:
 
 def _one_of(choose: Callable[..., Number], sizes: Sequence[Number]) -> Number:
     symbolic = next((size for size in sizes if type(size) is SymbolicSize), None)
+    sizes = list({named(size, {}, {}): size for size in sizes}.values())
     if symbolic is None or len(sizes) == 1:
         return choose(sizes)
     name, names = choose.__name__, [named(size, {}, {}) for size in sizes]
@@ -204,7 +205,8 @@ def _infix(symbol: str, *, reverse: bool = False) -> Callable[..., Any]:
             return value
         # Computed for sizes, too, for which a choice by it is another one.
         text = f"left_shift({a}, {b})" if symbol == "<<" else f"{a} {symbol} {b}"
-        return trace.computed((symbol, a, b), text, value, there)
+        factors = _multiplied(self, symbol, given, reverse)
+        return _computed(trace, factors, (symbol, a, b), text, value, there)
 
     return method
 
@@ -223,6 +225,8 @@ def _shortened(
     if type(other) is not int or type(size.value) is not int:
         return None
     if isinstance(value, bool):
+        if other == size.offset and _is_told_by_factors(base, symbol, value):
+            return value
         size.trace.guard(f"{base.name} {symbol} ({other - size.offset})", value)
         if symbol == "==" and value and not there:
             size.trace.is_open = False
@@ -240,6 +244,72 @@ def _shortened(
     return None
 
 
+_Factors = tuple[int, tuple[str, ...]]
+"""A number, and the names of sizes in their order: what a whole size is the product of."""
+
+
+def _factors(number: Number) -> _Factors | None:
+    """What a number is the product of; None of one that is not whole."""
+    if type(number) is SymbolicSize and type(number.value) is int:
+        return number.factors or (1, (number.name,))
+    return (number, ()) if type(number) is int else None
+
+
+def _multiplied(size: SymbolicSize, symbol: str, other: Number, reverse: bool) -> _Factors | None:
+    """What becomes of the factors of a size that is multiplied, or divided without a rest.
+
+    Sizes of tensors are products of few others in many orders: those of a plan become a third of
+    the formulas so, and that they are equal needs no guards.
+    """
+    ours, others = _factors(size), _factors(other)
+    if ours is None or others is None:
+        return None
+    if symbol == "*":
+        return ours[0] * others[0], tuple(sorted(ours[1] + others[1]))
+    if symbol == "-" and reverse and others == (0, ()):
+        return -ours[0], ours[1]
+    is_whole = not (reverse or others[1]) and others[0] and ours[0] % others[0] == 0
+    if symbol == "//" and is_whole:
+        return ours[0] // others[0], ours[1]
+    return (0, ()) if symbol == "%" and is_whole else None
+
+
+def _computed(
+    trace: Trace,
+    factors: _Factors | None,
+    key: tuple[object, ...],
+    text: str,
+    value: Number,
+    other: Number,
+) -> Number:
+    """What a formula gives: the size, or number, that has these factors, where they are known."""
+    if factors is None:
+        return trace.computed(key, text, value, other)
+    factor, names = factors
+    if factor == 0 or not names:
+        return value
+    if factor == 1 and len(names) == 1:
+        return trace.named(names[0])
+    made: Any = trace.computed(("*", factor, *names), text, value, other)
+    made.factors = factors
+    return made
+
+
+def _is_told_by_factors(size: SymbolicSize, symbol: str, value: bool) -> bool:
+    """Guard what the factors of a product tell of its sign, where that tells the product's."""
+    if size.factors is None:
+        return False
+    factor, names = size.factors
+    sizes = [size.trace.named(name) for name in names]
+    if (symbol, value) in ((">", True), ("<=", False), (">=", True), ("<", False)):
+        is_told = factor > 0 and min(each.value for each in sizes) >= 0
+    else:
+        is_told = symbol == "==" and not value
+    for each in sizes if is_told else ():
+        size.trace.guard(f"{each.name} {symbol} (0)", value)
+    return is_told
+
+
 def _base(size: SymbolicSize) -> SymbolicSize:
     return size if size.base is None else size.base
 
@@ -252,7 +322,11 @@ def _called(name: str) -> Callable[[SymbolicSize], Any]:
         if not self.trace.is_live:
             return value
         there = elsewhere(function, self)
-        return self.trace.computed((name, self.name), f"{name}({self.name})", value, there)
+        factors = _factors(self) if name == "neg" else None
+        if factors is not None:
+            factors = -factors[0], factors[1]
+        text = f"-{self.name}" if name == "neg" else f"{name}({self.name})"
+        return _computed(self.trace, factors, (name, self.name), text, value, there)
 
     return method
 
@@ -269,6 +343,7 @@ class SymbolicSize:
 
     Attributes:
         base, offset: of which other size and which number it is the sum; None and 0 for others.
+        factors: a number, and the names of sizes, that it is the product of; None for others.
         other: what the number would be for other sizes; None where nobody knows.
         unlike: numbers that it differs from, which is no guard; see the function.
 
@@ -276,7 +351,7 @@ class SymbolicSize:
     number behind it goes through the methods below.
     """
 
-    __slots__ = ("base", "name", "offset", "other", "trace", "unlike", "value")
+    __slots__ = ("base", "factors", "name", "offset", "other", "trace", "unlike", "value")
 
     def __init__(self, trace: Trace, name: str, value: Number, other: Number = None) -> None:
         self.trace = trace
@@ -285,6 +360,7 @@ class SymbolicSize:
         self.other = other
         self.base: SymbolicSize | None = None
         self.offset = 0
+        self.factors: _Factors | None = None
         self.unlike: tuple[int, ...] = ()
 
     @property  # type: ignore[misc]  # nobody sets it
@@ -380,7 +456,8 @@ def unlike(number: int, *others: int) -> int:
         return number
     size: Any = number
     made = SymbolicSize(size.trace, size.name, size.value, size.other)
-    made.base, made.offset, made.unlike = size.base, size.offset, others
+    made.base, made.offset, made.factors = size.base, size.offset, size.factors
+    made.unlike = others
     return made  # type: ignore[return-value]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, TypeVar
@@ -48,6 +48,19 @@ class Asked:
     other: Callable[[Any], str]
     is_possible: Callable[[Any], bool]
     about: Any
+
+
+@dataclass(frozen=True)
+class Otherwise:
+    """Something that is wanted only where a choice may be another one; None where it is not.
+
+    Attributes:
+        choice: its number.
+        wanted: it.
+    """
+
+    choice: int
+    wanted: object
 
 
 class Trace:
@@ -101,6 +114,10 @@ class Trace:
     def known(self, name: str) -> Number:
         """Return the number that the size of a name has; what is made with it serves no other."""
         return self._named[name].known()
+
+    def named(self, name: str) -> SymbolicSize:
+        """Return the size of a name."""
+        return self._named[name]
 
     @contextlib.contextmanager
     def silent(self) -> Iterator[None]:
@@ -260,17 +277,26 @@ class Trace:
 
         Args:
             wanted: sizes, and tuples, lists, slices and partial functions of sizes; or anything
-                else, which stays as it is.
+                else, which stays as it is. Each may be `Otherwise`.
         """
         self.is_live = False
         tuples: dict[str, str] = {}  # text → name: what is alike is made once
         others: dict[str, object] = {}
-        results = ", ".join(named(each, tuples, others) for each in wanted)
+        seldom: dict[int, dict[str, object]] = {}
+        results = []
+        for place, each in enumerate(wanted):
+            if isinstance(each, Otherwise):
+                results.append(f"result{place}")
+                seldom.setdefault(each.choice, {})[results[-1]] = each.wanted
+            else:
+                results.append(named(each, tuples, others))
         names = "".join(f"{item.name}, " for item in self._inputs)
-        told = self._needed([*tuples, results])
+        told = self._needed([*tuples, *results])
         lines = ["def formulas(sizes):", *([f"{names} = sizes"] if names else []), "others = []"]
         lines += [*told, *(f"{name} = {text}" for text, name in tuples.items())]
-        lines.append(f"return [{results}], others")
+        for choice, own in seldom.items():
+            lines += self._seldom(choice, own, told, tuples, others)
+        lines.append(f"return [{', '.join(results)}], others")
         for notes in (self.steps, self._known, self._guards, self._named, self._choices):
             notes.clear()  # they take more than what was made
         scope: dict[str, Any] = {**CALLED, **others, "chooses": True, "partial": partial}
@@ -281,6 +307,27 @@ class Trace:
         exec(compile("\n ".join(lines), "<formulas>", "exec"), scope)  # noqa: S102 - our own text
         outcomes = {name: function for name, (function, _) in self._functions.items()}
         return Formulas(scope.pop("formulas"), outcomes, given)
+
+    def _seldom(
+        self,
+        choice: int,
+        wanted: Mapping[str, object],
+        told: Sequence[str],
+        tuples: dict[str, str],
+        others: dict[str, object],
+    ) -> list[str]:
+        """Lines that compute, where a choice may be another one, what is wanted then, by name."""
+        own = dict(tuples)
+        made = {name: named(each, own, others) for name, each in wanted.items()}
+        texts = {name: text for text, name in own.items() if text not in tuples} | made
+        known = set(told)
+        lines = [line for line in self._needed(list(texts.values())) if line not in known]
+        lines += [f"{name} = {text}" for name, text in texts.items()]
+        return [
+            f"{' = '.join(wanted)} = None",
+            f"if {choice} in others:",
+            *(f" {line}" for line in lines),
+        ]
 
     def _needed(self, results: Sequence[str]) -> list[str]:
         """The steps without what nothing reads, as attempts leave behind that were given up."""

@@ -35,7 +35,15 @@ from polydevice.symbolic_size import (
     whole,
     written,
 )
-from polydevice.symbolic_trace import chosen, settled, tracing
+from polydevice.symbolic_trace import Otherwise, chosen, settled, tracing
+
+OPERATORS = {
+    "*": operator.mul,
+    "-": operator.sub,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "neg": lambda a, _: -a,
+}
 
 
 def convolution(height, width):
@@ -412,3 +420,58 @@ def test_sums_and_comparisons_of_shifted_sizes(seed):
 _COMPARED = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq,
 }  # fmt: skip
+
+
+def test_products_in_any_order_are_one_size():
+    with tracing() as trace:
+        n, m = trace.input(3), trace.input(5)
+        made = (n * 4) * m * 32, n * (m * 128), -(-(m * n * 128) // 64) * 64, 0 - (0 - n * m) * 128
+        assert all(is_symbolic(size) and size.name == made[0].name for size in made)
+        assert [made[0] == size for size in made] == [True] * 4
+        assert (made[0] % 64, made[0] // 128 == n * m, n * 0) == (0, True, 0)
+        assert made[0] != 0 and made[0] > 0  # as both are: one guard each
+        quotient, rest = made[0] // 100, made[0] % 100
+    formulas = trace.formulas([made[0], quotient, rest])
+    assert formulas([3, 5]) == ([1920, 19, 20], [])
+    assert formulas([7, 2]) == ([1792, 17, 92], [])
+    assert formulas([0, 5]) is None and formulas([-7, -2]) is None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_products_and_quotients_are_what_numbers_give(seed):
+    draw = random.Random(seed)
+
+    def compute(*sizes):
+        found = list(sizes)
+        for a, b, symbol in chosen_ways:
+            other = b if symbol in ("//", "%") else found[b % len(found)]
+            found.append(OPERATORS[symbol](found[a % len(found)], other))
+        return found
+
+    chosen_ways = [
+        (draw.randrange(99), draw.choice((2, 3, 4, 16, -4)), draw.choice(list(OPERATORS)))
+        for _ in range(30)
+    ]
+    given = [draw.randint(-9, 9) for _ in range(3)]
+    with tracing() as trace:
+        made = compute(*map(trace.input, given))
+    formulas = trace.formulas(made)
+    for sizes in (given, *([draw.randint(-50, 50) for _ in range(3)] for _ in range(20))):
+        assert formulas(sizes) == (compute(*sizes), [])
+
+
+def test_what_a_choice_seldom_wants_is_computed_where_it_may_be_another_one():
+    with tracing() as trace:
+        n, m = trace.input(3), trace.input(5)
+        with trace.choice() as large:
+            assert n < 8
+        with trace.choice() as odd:
+            assert m % 2 == 1
+        wanted = (n, (n * m, 7), (m + n) // 2)
+        first, second = Otherwise(large[0], wanted), Otherwise(odd[0], (n, m))
+        third = Otherwise(large[0], m - n)
+    formulas = trace.formulas([n, first, (n, m), second, third])
+    assert formulas([3, 5]) == ([3, None, (3, 5), None, None], [])
+    assert formulas([9, 5]) == ([9, (9, (45, 7), 7), (9, 5), None, -4], large)
+    assert formulas([4, 6]) == ([4, None, (4, 6), (4, 6), None], odd)
+    assert formulas([9, 6]) == ([9, (9, (54, 7), 7), (9, 6), (9, 6), -3], [*large, *odd])

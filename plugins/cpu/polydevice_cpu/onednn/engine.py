@@ -61,7 +61,7 @@ address_of: Callable[[Array], int] = _kept_address if _are_addresses_kept() else
 def aligned(size_bytes: int) -> Array:
     """Return `size_bytes` uninitialised bytes that start at a cache line."""
     raw = np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT_BYTES
+    start = -address_of(raw) % ALIGNMENT_BYTES
     return raw[start : start + size_bytes]
 
 

@@ -76,6 +76,13 @@ class Storage:
         return self._address
 
     @property
+    def data(self) -> Array:
+        """The bytes of a constant; or itself where it has objects."""
+        array = self.array
+        assert array is not None
+        return array if array.dtype.hasobject else array.reshape(-1).view(np.uint8)
+
+    @property
     def root(self) -> Storage:
         """The storage whose bytes these are: itself, or the one it shares."""
         return self if self._shared is None else self._shared.root

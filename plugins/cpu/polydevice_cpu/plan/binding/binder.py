@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-import numpy as np
-
 from polydevice.dtype import Array
 from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.onednn.constants import Arg
@@ -235,10 +233,7 @@ class Binder:
             elif storage.kind is Kind.KEPT:
                 self._homes[key] = self._allocated(storage.size_bytes)
             elif storage.array is not None:
-                array = storage.array
-                self._homes[key] = (
-                    array if array.dtype.hasobject else array.reshape(-1).view(np.uint8)
-                )
+                self._homes[key] = storage.data
             else:
                 return None
         return self._homes[key]

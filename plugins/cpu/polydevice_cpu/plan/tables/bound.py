@@ -23,6 +23,8 @@ from polydevice_cpu.plan.tables.form import ARENA, SIZES, TABLE, ArrayForm, Home
 from polydevice_cpu.plan.tables.plan import FilledStrips, TablePlan, View
 from polydevice_cpu.plan.value import Kind
 
+CALL_BYTES = CALL.itemsize
+
 
 class TableCalls(AddressedCalls):
     """Calls of a table that may refuse what they read.
@@ -51,20 +53,20 @@ class BoundTable:
     def __init__(self, plan: TablePlan, binder: Binder) -> None:
         """Tell the table where the memory of a request is."""
         self._plan, form = plan, plan.form
-        self._words = words = np.empty_like(plan.words)
+        self._words = words = plan.words
         self.words_bytes = words.nbytes
         self._begin = address_of(words)
         self._starts = starts = np.zeros(len(form.homes), np.int64)
         starts[TABLE], starts[ARENA] = self._begin, address_of(binder.arena)
         starts[SIZES] = address_of(plan.sizes)
-        for number, home in enumerate(form.homes):
-            if home.kind is Kind.KEPT:
-                starts[number] = address_of(self._data(binder, number, home))
-        np.add(plan.words, starts[form.bases], words)
+        for number, home in form.kept_homes:
+            starts[number] = address_of(self._data(binder, number, home))
+        counted, bases = form.counted
+        words[counted] += starts[bases]
         for number, places in form.moving.items():
             home = form.homes[number]
             moving = binder.place_of(home.kind, home.number)
-            moving.tables.append((words, places, plan.words[places]))
+            moving.tables.append((words, places, words[places]))
         self.order = [self._bound(binder, each) for each in plan.order]
 
     def _bound(self, binder: Binder, each: Run | ArrayForm | StripForm | int) -> BoundStep:
@@ -73,22 +75,26 @@ class BoundTable:
             number, _ = each.steps
             if number in plan.form.refusing:
                 return BoundStep(number, self._refusing(each), shared=plan.form.threads)
-            number = number if number in plan.once else SEVERAL
+            if number not in plan.once:
+                number = SEVERAL
             return BoundStep(number, self._code(*each.calls), shared=plan.form.threads)
         if isinstance(each, ArrayForm):
-            return BoundStep(each.step, self._array(binder, each, *plan.arrays[each.at]))
+            found = plan.arrays[each.at]
+            assert found is not None
+            return BoundStep(each.step, self._array(binder, each, *found))
         if isinstance(each, StripForm):
-            found = plan.strips[each.step]
-            primitives = [piece.primitive for piece in found.strips.pieces]
-            call = self._strips(binder, each, found)
+            filled = plan.strips[each.step]
+            primitives = [piece.primitive for piece in filled.strips.pieces]
+            call = self._strips(binder, each, filled)
             return BoundStep(each.step, call, primitives, primitives[0].threads)
         return BoundStep.of(each, plan.late[each], binder.bind(plan.late[each]))
 
     def each(self) -> list[BoundStep]:
         """Return the steps one by one."""
         found: list[BoundStep] = []
+        refusing = self._plan.form.refusing
         for form, bound in zip(self._plan.order, self.order, strict=True):
-            if isinstance(form, Run) and bound.number == SEVERAL:
+            if isinstance(form, Run) and form.steps[0] not in refusing:
                 for number in range(*form.steps):
                     call = self._code(*self._plan.form.calls[number])
                     found.append(BoundStep(number, call, shared=bound.shared))
@@ -97,13 +103,13 @@ class BoundTable:
         return found
 
     def _code(self, first: int, end: int) -> Call:
-        made = calls_at(self._begin + CALL.itemsize * first, end - first, Calls)
+        made = calls_at(self._begin + CALL_BYTES * first, end - first, Calls)
         assert made is not None  # there is the code that it calls
         return made
 
     def _refusing(self, form: Run) -> Call:
         (number, _), (first, end) = form.steps, form.calls
-        made = calls_at(self._begin + CALL.itemsize * first, end - first, TableCalls)
+        made = calls_at(self._begin + CALL_BYTES * first, end - first, TableCalls)
         assert made is not None
         made.told = self._words[self._plan.form.refusing[number] :]
         return made
@@ -149,7 +155,9 @@ class BoundTable:
             return binder.arena
         if number == SIZES:
             return self._plan.sizes
-        found = binder.home(home.constant or self._plan.kept[home.number])
+        found = (
+            home.data if home.kind is Kind.CONSTANT else binder.home(self._plan.kept[home.number])
+        )
         assert found is not None
         return found
 

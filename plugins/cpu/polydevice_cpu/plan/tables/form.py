@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from polydevice.dtype import Array
 from polydevice_cpu.onednn.constants import DataType
 from polydevice_cpu.plan.binding.stretches import STRETCH
 from polydevice_cpu.plan.step import ArrayStep
-from polydevice_cpu.plan.value import Kind, Storage, Value
+from polydevice_cpu.plan.value import Kind, Value
 
 if TYPE_CHECKING:
     from polydevice_cpu.plan.filling.recipe import ValueForm  # 1 MB, for open sizes alone
@@ -38,18 +39,18 @@ class Home(NamedTuple):
     Attributes:
         kind: of the storage.
         number: of the input or output, or of the storage that is kept.
-        constant: it, for these.
+        data: of a constant that NumPy reads.
     """
 
     kind: Kind
     number: int = 0
-    constant: Storage | None = None
+    data: Array | None = None
 
 
 class Run(NamedTuple):
     """Steps one after the other that machine code computes.
 
-    One that depends on sizes alone, or may refuse what it reads, has its own.
+    Those that depend on sizes alone have their own, and so has each that may refuse what it reads.
 
     Attributes:
         steps: numbers of the first step, and of the one behind the last.
@@ -143,6 +144,29 @@ class TableForm:
     threads: int
     alive: Sequence[object]
 
+    def filled(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return a table with the numbers that formulas give, as many as `distinct`."""
+        words: npt.NDArray[np.int64] = self.words.copy()
+        if self.distinct:
+            words[self.varying] = numbers[self.which]
+        return words
+
+    @cached_property
+    def counted(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+        """Places of the addresses in memory that stays, and the numbers of their homes.
+
+        They are a tenth of the words, of which all were gone through otherwise.
+        """
+        stays = np.array([number not in self.moving for number in range(len(self.homes))])
+        stays[NOTHING] = False
+        places = np.flatnonzero(stays[self.bases])
+        return places, self.bases[places]
+
+    @cached_property
+    def kept_homes(self) -> Sequence[tuple[int, Home]]:
+        """The homes that a request has memory of its own for, with their numbers."""
+        return [(n, home) for n, home in enumerate(self.homes) if home.kind is Kind.KEPT]
+
     def order(self, broken: Collection[tuple[int, Way]]) -> Order:
         """Return the steps: runs of code, those by NumPy or in strips, and numbers of others.
 
@@ -173,11 +197,10 @@ class TableForm:
     def _between(self, start: int, stop: int, broken: Collection[tuple[int, Way]]) -> Order:
         """The order of some steps."""
         order: Order = []
-        apart = {*self.once, *self.refusing}
         for number in range(start, stop):
             if number in self.calls and (number, Way.CODE) not in broken:
                 first, end = self.calls[number]
-                last = order[-1] if order and apart.isdisjoint((number - 1, number)) else None
+                last = order[-1] if order and self._are_alike(number - 1, number) else None
                 if isinstance(last, Run) and number - last.steps[0] < STRETCH:
                     order[-1] = Run((last.steps[0], number + 1), (last.calls[0], end))
                 else:
@@ -189,6 +212,12 @@ class TableForm:
             else:
                 order.append(number)
         return order
+
+    def _are_alike(self, *numbers: int) -> bool:
+        """Whether steps may be in one run."""
+        if not self.refusing.keys().isdisjoint(numbers):
+            return False
+        return len({number in self.once for number in numbers}) == 1
 
 
 def _steps_of(each: Run | ArrayForm | StripForm | int) -> tuple[int, int]:

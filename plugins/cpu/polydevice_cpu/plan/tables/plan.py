@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from polydevice.errors import InternalError
+from polydevice.tensor import TensorDesc
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.plan.plan import Plan, PlanParts, inputs_of
 from polydevice_cpu.plan.step import Compute, PrimitiveStep, Step, Strips
@@ -44,9 +45,10 @@ class TablePlan(Plan):
     Attributes:
         form: what it has in common with other plans.
         order: the steps; see `TableForm.order`.
-        words: the table, with addresses counted from their homes.
+        numbers: those of the table that sizes change.
         sizes: those that steps read.
-        arrays: functions that NumPy computes with, and what they are told.
+        arrays: functions that NumPy computes with, and what they are told; None of steps that are
+            computed otherwise.
         strips: steps in strips, by number.
         primitives: what computes these.
         late: the steps that are no numbers, by number.
@@ -56,11 +58,12 @@ class TablePlan(Plan):
     def __init__(
         self,
         parts: PlanParts,
+        inputs: Callable[[], Sequence[TensorDesc]],
         form: TableForm,
         order: Order,
-        words: npt.NDArray[np.int64],
+        numbers: npt.NDArray[np.int64],
         sizes: npt.NDArray[np.int64],
-        arrays: Sequence[tuple[Compute | None, Sequence[View]]],
+        arrays: Sequence[tuple[Compute | None, Sequence[View]] | None],
         strips: Mapping[int, FilledStrips],
         late: Mapping[int, Step],
         kept: Mapping[int, Storage],
@@ -68,19 +71,23 @@ class TablePlan(Plan):
         arena_bytes: int,
         again: Callable[[], Plan | None],
     ) -> None:
-        """Take over what a plan consists of; `again` makes it with all its steps."""
+        """Take over what a plan consists of, with the template's parts but for `inputs`.
+
+        `again` makes it with all its steps.
+        """
         self.form, self.order = form, order
-        self.words, self.sizes, self.arrays = words, sizes, arrays
+        self.numbers, self.sizes, self.arrays = numbers, sizes, arrays
         self.strips, self.late, self.kept = strips, late, kept
         self._again = again
-        self._inputs = parts.inputs
         self._note(parts, form.once, results)
+        self._inputs = inputs
         self.whole_outputs = list(range(len(results)))
         self.new_results = frozenset(self.whole_outputs)
         self.result_bytes = sum(math.prod(shape) * dtype.itemsize for shape, dtype in results)
         primitives = [step for step in late.values() if isinstance(step, PrimitiveStep)]
-        counted = len(late) - len(primitives) + len(arrays) + len(strips)
-        self.held_bytes = self._held(len(primitives), counted) + words.nbytes + sizes.nbytes
+        counted = len(late) - len(primitives) + len(strips)
+        counted += len(arrays) - arrays.count(None)
+        self.held_bytes = self._held(len(primitives), counted) + numbers.nbytes + sizes.nbytes
         self.arena_bytes = arena_bytes
         pieces = dict.fromkeys(piece for each in strips.values() for piece in each.strips.pieces)
         self.primitives = [piece.primitive for piece in pieces]
@@ -88,6 +95,11 @@ class TablePlan(Plan):
         self.scratchpad_bytes = max(
             [*own, *(part.scratchpad_bytes for part in self.primitives)], default=0
         )
+
+    @property
+    def words(self) -> npt.NDArray[np.int64]:
+        """A table of its own, with addresses counted from their homes."""
+        return self.form.filled(self.numbers)
 
     @cached_property
     def _with_steps(self) -> Plan:

@@ -42,6 +42,9 @@ Contents = tuple[PlanSizes, Recipe, Packing]
 """What a template's plans consist of."""
 
 
+PLAIN = 7
+"""How many results of the formulas stand between the table's numbers and what is told of arrays."""
+
 MOST_ORDERS = 64
 """Orders of steps that are kept, by the ways that are no choice."""
 
@@ -80,6 +83,7 @@ class TableTemplate:
         self._late = late_of(self._ordered(frozenset()))
         self._places, self._storages = places, storages
         self._is_for_now = is_for_now
+        self._dtypes = [value.dtype for value in parts.outputs if value is not None]
 
     @property
     def late(self) -> int:
@@ -106,40 +110,43 @@ class TableTemplate:
             numbers: returns what the template's formulas give of the sizes.
             again: makes the plan with all its steps.
         """
-        form, words = self._form, self._form.words.copy()
-        distinct = form.distinct
-        if distinct:
-            words[form.varying] = _words(found[:distinct])[form.which]
-        arena_bytes, kept_bytes, shapes, arrays, strips, known, offsets, read, inputs = found[
-            distinct:
-        ]
+        form, distinct = self._form, self._form.distinct
+        behind = distinct + PLAIN
+        arena_bytes, kept_bytes, shapes, known, offsets, read, inputs = found[distinct:behind]
+        arrays = found[behind : behind + len(form.arrays)]
+        strips = dict(zip(form.strips, found[behind + len(form.arrays) :], strict=True))
         kept = {
             number: Storage(Kind.KEPT, size)
             for number, size in zip(form.kept, kept_bytes, strict=True)
         }
         order = self._ordered(broken)
-        in_strips, lacking = self._in_strips(order, dict(strips))
+        in_strips, lacking = self._in_strips(order, strips) if strips else ({}, ())
         if lacking:
             order = self._ordered(broken.union((number, Way.STRIPS) for number in lacking))
+        steps: Mapping[int, Step] = {}
+        is_for_now, is_compiled = False, True
         late = late_of(order)
-        is_known = late == self._late
-        sizes = _Some(zip(self._places, known, strict=True)) if is_known else numbers()
-        placed = dict(zip(self._storages, offsets, strict=True))
-        made_late = self._made_late(late, sizes, kept, placed)
-        if made_late is None and is_known:  # they are made otherwise, of other sizes
-            made_late = self._made_late(late, numbers(), kept, placed)
-        if made_late is None:
-            return None
-        steps, is_for_now, is_compiled = made_late
-        dtypes = [value.dtype for value in self._parts.outputs if value is not None]
-        parts = PlanParts(
-            *([], [], partial(described, self._parts.inputs(), inputs)),
-            *(self._parts.refused, self._parts.origins),
-        )
-        results = list(zip(shapes, dtypes, strict=True))
+        if late:
+            is_known = late == self._late
+            sizes = _Some(zip(self._places, known, strict=True)) if is_known else numbers()
+            placed = dict(zip(self._storages, offsets, strict=True))
+            made_late = self._made_late(late, sizes, kept, placed)
+            if made_late is None and is_known:  # they are made otherwise, of other sizes
+                made_late = self._made_late(late, numbers(), kept, placed)
+            if made_late is None:
+                return None
+            steps, is_for_now, is_compiled = made_late
+        parts, results = self._parts, list(zip(shapes, self._dtypes, strict=True))
         made = TablePlan(
-            *(parts, form, order, words, _words(read), arrays, in_strips, steps, kept),
-            *(results, arena_bytes, again),
+            *(parts, partial(described, parts.inputs(), inputs), form, order),
+            *(_words(found[:distinct]), _words(read)),
+            arrays,
+            in_strips,
+            steps,
+            kept,
+            results,
+            arena_bytes,
+            again,
         )
         made.is_compiled = is_compiled and all(each.is_compiled for each in made.primitives)
         made.is_final = not (is_for_now or self._is_for_now)
@@ -156,8 +163,6 @@ class TableTemplate:
 
         None where sizes are lacking, or oneDNN answers otherwise.
         """
-        if not late:
-            return {}, False, True
         if sizes is None:
             return None
         recipe = self._contents[1]
