@@ -138,6 +138,12 @@ class Instructions:
         self.text += bytes(4)
         return len(self.text)
 
+    def ahead_unless(self, base: int, number: int) -> int:
+        """Do the same if the number at this place is 0."""
+        self.plain(0x83, 7, base, 8 * number)
+        self.text += b"\0"
+        return self.ahead("0f84")  # je
+
     def here(self, jump: int) -> None:
         """Let a jump lead here."""
         self.text[jump - 4 : jump] = struct.pack("<i", len(self.text) - jump)

@@ -10,13 +10,14 @@ import struct
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from polydevice_cpu.algorithms.by_machine.instructions import R10, R11, RAX, RDI, RSI, RSP
+from polydevice_cpu.algorithms.by_machine.instructions import R10, R11, RAX, RBP, RDI, RSI, RSP
 from polydevice_cpu.algorithms.by_machine.windows.following import OF_POWERS, Function
 from polydevice_cpu.algorithms.by_machine.windows.groups import append_begin
 from polydevice_cpu.algorithms.by_machine.windows.integers import Integers
 from polydevice_cpu.algorithms.by_machine.windows.tiles import Terms, Tile, append_item
 from polydevice_cpu.algorithms.by_machine.windows.window_code import (
     AT,
+    KIND,
     SIZES_OF_BYTES,
     SIZES_OF_GROUPS,
     SLOTS,
@@ -93,9 +94,11 @@ def kernel(
     code.copy(AT["rows"], RDI, code.places["rows"])
     next_row = len(code.text)
     code.begin_row()
+    are_no_rows = code.ahead_unless(RSP, AT["high"])
     next_group = 0 if bundle is None else _begin_groups(code)
     next_column = len(code.text)
     code.begin_column(tile.width)
+    are_no_columns = code.ahead_unless(RBP, 1 - KIND)
     next_line = len(code.text)
     for slot in ("source", "result"):
         code.copy(AT[slot], RSP, AT[f"{slot}_of_line"])
@@ -105,9 +108,11 @@ def kernel(
     code.forward(AT["source_of_line"], RSP, AT["line_source"])
     code.forward(AT["result_of_line"], RSP, AT["line_result"])
     code.again(RSP, next_line, AT["lines_left"])
+    code.here(are_no_columns)
     code.again(RSP, next_column, AT["columns"])
     if bundle is not None:
         _next_group(code, next_group)
+    code.here(are_no_rows)
     code.again(RSP, next_row, AT["rows"])
     code.load(RDI, RSP, AT["given"])
     for name in ("source", "result", "weights"):

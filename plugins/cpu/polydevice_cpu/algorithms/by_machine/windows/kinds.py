@@ -23,7 +23,7 @@ class Kinds(NamedTuple):
 
     Attributes:
         numbers: the first place, how many there are, the first element of their windows that is in
-            the picture, and the first behind it; for each kind.
+            the picture, and the first behind it; for each kind, which may be of no places.
         size: how many kinds.
         elements: of the windows of all places, as far as they are in the picture.
     """
@@ -80,7 +80,7 @@ class Kinds(NamedTuple):
         What is before these comes with the first part, and what is behind them with the last one.
         """
         (place, count, begin, end), *others = zip(*[iter(self.numbers)] * NUMBERS, strict=True)
-        if not is_within(most - count, 0):
+        if number_of(count) <= 1 or not is_within(most - count, 0):
             return [self]
         found = []
         for part in range(most):
@@ -144,6 +144,10 @@ def kinds_of(count: int, size: int, taps: int, step: int, left_out: int, pad: in
                 for place, places, begin, end in last:
                     numbers += count + place, places, begin, end
                 return Kinds(numbers, len(numbers) // NUMBERS, elements + middle * taps)
+    elif is_symbolic(size) and not any(map(is_symbolic, (taps, step, left_out, pad))):
+        found = _of_few(count, size, taps, step, left_out, pad)
+        if found is not None:
+            return found
     return _one_by_one(count, size, taps, step, left_out, pad)
 
 
@@ -177,6 +181,28 @@ def _with_open_end(
         numbers += count + place, 1, 0, end
         elements += end
     return Kinds(numbers, len(numbers) // NUMBERS, elements)
+
+
+def _of_few(count: int, size: int, taps: int, step: int, left_out: int, pad: int) -> Kinds | None:
+    """The same of sizes that are formulas, of axes that are smaller than a window.
+
+    Each place that there may be is a kind of its own, of no places where there are fewer: of maps
+    of 4x4 to 6x6 that windows of 7x7 go over, six.
+
+    Returns:
+        None where a window may have nothing to read.
+    """
+    over = (count - 1) * step - pad + taps - size
+    most = min(number_of(over) + step, taps) - 1
+    if left_out or not 0 <= pad < taps or not over <= most:
+        return None
+    numbers, elements = tuple[int, ...](), 0
+    for place in range((most + pad - 1) // step + 1):
+        start = place * step - pad
+        places, end = smallest([largest([count - place, 0]), 1]), smallest([size - start, taps])
+        numbers += place, places, max(0, -start), end
+        elements += places * (end - max(0, -start))
+    return Kinds(numbers, len(numbers) // NUMBERS, elements) if numbers else None
 
 
 @lru_cache(maxsize=256)
