@@ -14,6 +14,7 @@ from polydevice_cpu.algorithms.by_machine.windows.tiles import Terms
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.filling.by_machine import positions, suitable_windows
+from polydevice_cpu.plan.tables.plan import TablePlan
 from tests.cpu import models
 from tests.cpu.loading import asked_from_now, image, load, wait_for_settling
 from tests.cpu.machine_code import by_machine_code, compared, for_now, with_avx512
@@ -272,3 +273,36 @@ def test_means_of_large_pictures_divide_by_what_each_has(core, monkeypatch):
             np.testing.assert_allclose(request.infer({"x": x})["y"], wanted, rtol=1e-4)
             seen += "ReduceMean" in by_machine_code(executable)
     assert seen >= 6
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_one_table_serves_maps_smaller_and_larger_than_windows(core, threads):
+    """Windows of 7x7, 5x5 in steps, and 3x3, over maps of 1 to 20 lines and columns."""
+    weights = {
+        "deep": image(1, 16, 1, 7, 7) / 7,
+        "down": image(2, 24, 16, 5, 5) / 9,
+        "wide": image(3, 16, 24, 3, 3) / 9,
+        "ahead": image(4, 16, 16, 3, 3) / 9,
+    }
+    nodes = [
+        ("Relu", ["x"], ["a"], {}),
+        ("Conv", ["a", "deep"], ["b"], {"pads": [3] * 4, "group": 16}),
+        ("Relu", ["b"], ["c"], {}),
+        ("Conv", ["c", "down"], ["d"], {"pads": [2] * 4, "strides": [2, 2]}),
+        ("Relu", ["d"], ["e"], {}),
+        ("Conv", ["e", "wide"], ["f"], {"pads": [1] * 4}),
+        ("Conv", ["f", "ahead"], ["y"], {"pads": [1, 1, 1, 1]}),
+    ]
+    model = models.build(nodes, {"x": ["n", 16, "h", "w"]}, ["y"], weights)
+    executable = load(core, model, CPU_THREADS_NUM=threads)
+    request, tables = executable.create_infer_request(), 0
+    drawn = np.random.default_rng(threads)
+    for number in range(60):
+        x = image(number, int(drawn.integers(1, 4)), 16, *map(int, drawn.integers(1, 20, 2)))
+        (wanted,) = models.answer(model, {"x": x})
+        got = request.infer({"x": x})["y"]
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+        plan = executable.latest_plan()
+        if isinstance(plan, TablePlan):
+            tables += not any("Conv" in step.type for step in plan.late.values())
+    assert tables > 30

@@ -127,14 +127,12 @@ def kinds_of(count: int, size: int, taps: int, step: int, left_out: int, pad: in
     """
     if count == 1 and not pad and not left_out and taps == size:  # of any size, a formula's too
         return Kinds((0, 1, 0, taps), 1, taps)
+    is_open = is_symbolic(size) and not any(map(is_symbolic, (taps, step, left_out, pad)))
+    if is_open and (found := _of_formulas(count, size, taps, step, left_out, pad)) is not None:
+        return found
     reach = (taps - 1) * (left_out + 1) + 1
     if size >= reach:  # or a window reaches over both ends
-        over = (count - 1) * step - pad + reach - size
-        if is_symbolic(over) and not any(map(is_symbolic, (taps, step, left_out, pad))):
-            found = _with_open_end(count, size, taps, step, left_out, pad)
-            if found is not None:
-                return found
-        over = decided(largest([over, 0]))
+        over = decided(largest([(count - 1) * step - pad + reach - size, 0]))
         ends = _ends(taps, step, left_out, pad, over)
         if ends is not None:
             first, last, before, behind, elements = ends
@@ -144,65 +142,35 @@ def kinds_of(count: int, size: int, taps: int, step: int, left_out: int, pad: in
                 for place, places, begin, end in last:
                     numbers += count + place, places, begin, end
                 return Kinds(numbers, len(numbers) // NUMBERS, elements + middle * taps)
-    elif is_symbolic(size) and not any(map(is_symbolic, (taps, step, left_out, pad))):
-        found = _of_few(count, size, taps, step, left_out, pad)
-        if found is not None:
-            return found
     return _one_by_one(count, size, taps, step, left_out, pad)
 
 
-def _with_open_end(
+def _of_formulas(
     count: int, size: int, taps: int, step: int, left_out: int, pad: int
 ) -> Kinds | None:
-    """The same of sizes that are formulas, with a formula of what the last windows read.
+    """The same of sizes that are formulas, smaller than a window, too.
 
-    How far they reach over the end depends on the rest of a size by steps: each place that may is
-    a kind of its own, whether it does or not.
-
-    Returns:
-        None where the middle is empty, or a window may have nothing to read.
-    """
-    gap = left_out + 1
-    reach = (taps - 1) * gap + 1
-    over = (count - 1) * step - pad + reach - size
-    most = min(number_of(over) + step, reach) - 1
-    beginning = _ends(taps, step, left_out, pad, 0)
-    if beginning is None or not over <= most:
-        return None
-    behind = max(-(-most // step), 0)
-    middle = count - beginning.before - behind
-    if not middle > 0:
-        return None
-    numbers = beginning.before, middle, 0, taps, *beginning.first
-    elements = beginning.elements + middle * taps
-    for place in range(-behind, 0):
-        start = (count + place) * step - pad
-        end = smallest([-((start - size) // gap), taps])
-        numbers += count + place, 1, 0, end
-        elements += end
-    return Kinds(numbers, len(numbers) // NUMBERS, elements)
-
-
-def _of_few(count: int, size: int, taps: int, step: int, left_out: int, pad: int) -> Kinds | None:
-    """The same of sizes that are formulas, of axes that are smaller than a window.
-
-    Each place that there may be is a kind of its own, of no places where there are fewer: of maps
-    of 4x4 to 6x6 that windows of 7x7 go over, six.
+    How far the last windows reach over the end depends on the rest of a size by steps: each place
+    at an end is a kind of its own, whether its window reaches over it or not, and of no places
+    where there are fewer.
 
     Returns:
         None where a window may have nothing to read.
     """
-    over = (count - 1) * step - pad + taps - size
-    most = min(number_of(over) + step, taps) - 1
-    if left_out or not 0 <= pad < taps or not over <= most:
+    gap = left_out + 1
+    reach = (taps - 1) * gap + 1
+    over = (count - 1) * step - pad + reach - size
+    most = min(number_of(over) + step, reach) - 1 if is_symbolic(over) else over
+    if not (0 <= pad < reach and most < reach and over <= most) or (left_out and size < reach):
         return None
-    numbers, elements = tuple[int, ...](), 0
-    for place in range((most + pad - 1) // step + 1):
-        start = place * step - pad
-        places, end = smallest([largest([count - place, 0]), 1]), smallest([size - start, taps])
-        numbers += place, places, max(0, -start), end
-        elements += places * (end - max(0, -start))
-    return Kinds(numbers, len(numbers) // NUMBERS, elements) if numbers else None
+    before, behind = -(-pad // step), max(-(-most // step), 0)
+    first = [(place, count - place, -((place * step - pad) // gap)) for place in range(before)]
+    last = [(count + at, count + at - before + 1, 0) for at in range(-behind, 0)]
+    found = [(before, largest([count - before - behind, 0]), 0, taps)]
+    for place, left, begin in (*first, *last):
+        end = smallest([-((place * step - pad - size) // gap), taps])
+        found.append((place, smallest([largest([left, 0]), 1]), begin, end))
+    return Kinds.of(found)
 
 
 @lru_cache(maxsize=256)
