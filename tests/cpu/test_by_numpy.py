@@ -20,9 +20,11 @@ from polydevice_cpu.plan.filling.with_numpy.copies import (
 )
 from polydevice_cpu.plan.filling.with_numpy.pairs import pairing
 from polydevice_cpu.plan.step import ArrayStep
+from polydevice_cpu.plan.tables.plan import TablePlan
 from polydevice_cpu.plan.value import Kind, Storage, Value
 from tests.cpu import models
 from tests.cpu.loading import image, load, wait_for_settling
+from tests.cpu.machine_code import with_avx512
 
 needs_onednn = pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
 
@@ -230,3 +232,37 @@ def test_long_pairs_and_short_runs_are_onednns():
         assert (pairing(add, whole, value((1, 1)), whole) is not None) == runs
         assert pairing(add, whole, value((n, 1)), whole) is None
         assert pairing(add, whole, whole, whole, threads=2) is None
+
+
+@with_avx512
+@pytest.mark.parametrize("rows", [4, 24, 90], ids=str)
+def test_one_table_serves_one_picture_and_many(core, rows):
+    """Reordered, joined, repeated, added to and limited; 90 rows of many are reordered in parts."""
+    weights = {
+        "a": image(1, 24, 3, 3, 3) / 5,
+        "b": image(2, 24, 24, 1, 1) / 5,
+        "c": image(3, 1, 24, 1, 1),
+        "least": np.float32(-0.5),
+        "most": np.float32(0.75),
+    }
+    nodes = [
+        ("Conv", ["x", "a"], ["y0"], {"pads": [1] * 4}),
+        ("Conv", ["y0", "b"], ["y1"], {}),
+        ("Concat", ["y1", "y0"], ["y2"], {"axis": 1}),
+        ("Mul", ["y0", "c"], ["y3"], {}),
+        ("Concat", ["y2", "y3"], ["y4"], {"axis": 1}),
+        ("Clip", ["y4", "least", "most"], ["y"], {}),
+    ]
+    model = models.build(nodes, {"x": ["n", 3, "h", 80]}, ["y"], weights)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    request, found = executable.create_infer_request(), set()
+    for number, n in enumerate([3, 5, 2, 1, 9, 1, 12, 8, 1, 15, 4]):
+        x = image(number, n, 3, rows + number % 3, 80)
+        (wanted,) = models.answer(model, {"x": x})
+        got = request.infer({"x": x})["y"]
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+        plan = executable.latest_plan()
+        if isinstance(plan, TablePlan):
+            found.add((n == 1, len(plan.late)))
+    assert {is_one for is_one, _ in found} == {False, True}
+    assert rows == 90 or (True, 0) in found

@@ -183,12 +183,15 @@ def assert_same_numbers(plan):
                 code = compute.code(step.values) if isinstance(compute, ByMachine) else None
             if code is None or code.threads > 1:  # NumPy takes the mean of few, say
                 continue
+            has_windows = step.type.startswith(("Conv", "GroupConv", "MaxPool", "AvgPool"))
+            if not has_windows and step.outputs[0].shape[0] == 1:  # an axis more is walked through
+                continue
             roots = [(value.storage.root, value.offset_bytes) for value in step.values]
             constants = [root.address + at for root, at in roots if root.array is not None]
             for made, wanted in zip(of_table(plan, number), told(code), strict=True):
                 assert made[0] == wanted[0]
                 if len(made[1]) > len(wanted[1]):  # windows at ends are kinds of their own
-                    assert step.type.startswith(("Conv", "GroupConv", "MaxPool", "AvgPool"))
+                    assert has_windows
                     continue
                 assert len(made[1]) == len(wanted[1])
                 for mine, theirs in zip(made[1], wanted[1], strict=True):

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from polydevice.processor.machine_code import function_of, processor_flags
+from polydevice.symbolic_size import always_equal, number_of
 from polydevice_cpu.algorithms.by_machine.code import Told, has_avx512
 from polydevice_cpu.algorithms.by_machine.rows.lanes import AXES, SIZES, code_of, lanes_of
 
@@ -221,20 +222,22 @@ def summed(kind: str, x: Form, result: Form, axes: Sequence[int]) -> list[Told] 
 def loops(forms: Sequence[Form]) -> tuple[list[int], list[list[int]]]:
     """Return the sizes of axes, the outermost first, and steps in bytes of each along them.
 
-    All are stretched to the last one's sizes; axes that lie one behind the other are one.
+    All are stretched to the last one's sizes; axes that lie one behind the other are one. A size
+    that is a formula is taken for one of several, as which it serves 1, too, unless it is 1 now.
     """
     shape = forms[-1][0]
     steps = []
     for own, strides in forms:
         missing = len(shape) - len(own)
         along = [0] * missing + [
-            0 if size == 1 else stride for size, stride in zip(own, strides, strict=True)
+            stride if always_equal(size, whole) or size != 1 else 0
+            for size, whole, stride in zip(own, shape[missing:], strides, strict=True)
         ]
         steps.append(along)
     sizes: list[int] = []
     kept: list[list[int]] = [[] for _ in forms]
     for axis, size in enumerate(shape):
-        if size == 1:
+        if number_of(size) == 1 and size == 1:
             continue
         if sizes and all(k[-1] == s[axis] * size for k, s in zip(kept, steps, strict=True)):
             sizes[-1] *= size

@@ -50,10 +50,10 @@ def copying(source: Value, target: Value, threads: int = 1) -> Compute | None:
     along = next((d for d, n in enumerate(shape) if places[d] == 1 and n > 1), 0)
     if shape[along] >= ROW or math.prod(shape) == shape[along]:
         each_ns, compute = _FAST_NS, _copy
-    elif any(n >= ROW and step == 1 for n, step in zip(shape, steps, strict=True)):
+    elif any(step == 1 and n >= ROW for n, step in zip(shape, steps, strict=True)):
         if not is_within(math.prod(shape) * _FAST_NS * threads, MOST_ALONG_NS):
             return None
-        axes = [d for d, n in enumerate(shape) if n > 1 and d != along]
+        axes = [d for d in range(len(shape)) if d != along]
         return _by_parts(partial(_copy_along, along), axes, target)
     else:
         each_ns, compute = _SLOW_NS, _copy
@@ -63,17 +63,24 @@ def copying(source: Value, target: Value, threads: int = 1) -> Compute | None:
 def _by_parts(compute: Compute, axes: Sequence[int], target: Value) -> Compute:
     """The same for some elements of the outermost axis at a time, where all of them are much."""
     assert target.strides is not None
-    axis = max(axes, key=target.strides.__getitem__, default=0)
-    parts = -(-target.elements * target.dtype.itemsize // AT_ONCE_BYTES)
-    count = -(-target.shape[axis] // parts)
-    if not is_symbolic(parts) and parts == 1:  # a formula serves any number of parts
+    size = target.elements * target.dtype.itemsize
+    if not is_symbolic(size) and size <= AT_ONCE_BYTES:  # a formula serves any
         return compute
-    return partial(_compute_parts, compute, axis, count)
+    order = sorted(axes, key=target.strides.__getitem__, reverse=True)
+    return partial(_compute_parts, compute, tuple(order))
 
 
-def _compute_parts(compute: Compute, axis: int, count: int, *arrays: Array) -> tuple[()]:
+def _compute_parts(compute: Compute, axes: Sequence[int], *arrays: Array) -> tuple[()]:
+    """Compute parts of the first axis that has several elements."""
+    target = arrays[-1]
+    axis = next((axis for axis in axes if target.shape[axis] > 1), axes[0])
+    parts, size = -(-target.nbytes // AT_ONCE_BYTES), target.shape[axis]
+    if parts < 2:
+        compute(*arrays)
+        return ()
+    count = -(-size // parts)
     before = (slice(None),) * axis
-    for start in range(0, arrays[-1].shape[axis], count):
+    for start in range(0, size, count):
         part = (*before, slice(start, start + count))
         compute(*[array[part] for array in arrays])
     return ()
@@ -95,7 +102,7 @@ def joining(axis: int, parts: Sequence[Value], target: Value, threads: int = 1) 
     """Return what joins parts along an axis; None where that takes long."""
     places = target.strides
     assert places is not None
-    axes = [d for d, step in enumerate(places) if step > places[axis] and target.shape[d] > 1]
+    axes = [d for d, step in enumerate(places) if step > places[axis]]
     joined = math.prod(target.shape[d] for d in axes) * len(parts) * threads
     if not is_within(joined, MOST_JOINED):
         return None
