@@ -152,7 +152,7 @@ def _of_formulas(
 
     How far the last windows reach over the end depends on the rest of a size by steps: each place
     at an end is a kind of its own, whether its window reaches over it or not, and of no places
-    where there are fewer.
+    where there are fewer. Sizes that windows with gaps do not fit into are left to numbers.
 
     Returns:
         None where a window may have nothing to read.
@@ -161,15 +161,19 @@ def _of_formulas(
     reach = (taps - 1) * gap + 1
     over = (count - 1) * step - pad + reach - size
     most = min(number_of(over) + step, reach) - 1 if is_symbolic(over) else over
-    if not (0 <= pad < reach and most < reach and over <= most) or (left_out and size < reach):
+    if not (0 <= pad < reach and most < reach and over <= most):
         return None
     before, behind = -(-pad // step), max(-(-most // step), 0)
+    middle = count - before - behind
+    if left_out and not (size >= reach and middle > 0):
+        return None
     first = [(place, count - place, -((place * step - pad) // gap)) for place in range(before)]
     last = [(count + at, count + at - before + 1, 0) for at in range(-behind, 0)]
-    found = [(before, largest([count - before - behind, 0]), 0, taps)]
+    found = [(before, middle if left_out else largest([middle, 0]), 0, taps)]
     for place, left, begin in (*first, *last):
+        there = 1 if left_out else smallest([largest([left, 0]), 1])
         end = smallest([-((place * step - pad - size) // gap), taps])
-        found.append((place, smallest([largest([left, 0]), 1]), begin, end))
+        found.append((place, there, begin, taps if left_out and begin else end))
     return Kinds.of(found)
 
 
