@@ -1,6 +1,7 @@
 """ScatterNDUpdate that replaces a block of neighbours puts together what stays and what is new.
 
-Models write `x[:, 1:] += y` so, with the place of every element in a constant.
+Models write `x[:, 1:] += y` so, with the place of every element in a constant. Where a batch is
+open the places are computed, of one line for each axis.
 """
 
 from __future__ import annotations
@@ -12,10 +13,21 @@ import numpy as np
 
 from polydevice.emitter import Emitter
 from polydevice.node import Port
+from polydevice.ops.arithmetic import Add
+from polydevice.ops.broadcast import Broadcast
+from polydevice.ops.comparison import Equal
 from polydevice.ops.concat import Concat
+from polydevice.ops.convert import Convert
+from polydevice.ops.gather import Gather
+from polydevice.ops.generate import RangeOp
+from polydevice.ops.op import Op
+from polydevice.ops.pointwise import AutoBroadcast
+from polydevice.ops.reshape import Reshape, ShapeOf, Squeeze, Unsqueeze
 from polydevice.ops.scatter import Reduction, ScatterNDUpdate
-from polydevice.rewrites.facts import array_of, is_known, shape_of
+from polydevice.ops.select import Select
+from polydevice.rewrites.facts import array_of, is_known, numbers_of, rank_of, shape_of, size_of
 from polydevice.rewrites.rule import decomposes
+from polydevice.shape import normalize_axis
 
 LEAST_PLACES = 32
 """Fewer elements or rows are put as fast one by one as by layers of their own."""
@@ -64,10 +76,145 @@ def _puts_block(op: ScatterNDUpdate, inputs: Sequence[Port]) -> bool:
     return not cut or (cut == 1 and math.prod(extents) >= LEAST_PLACES)
 
 
-@decomposes(ScatterNDUpdate, where=_puts_block)
+Line = tuple[int, int]
+"""Where neighbours along an axis begin, and behind which they end."""
+
+
+def _computed_lines(x: Port, indices: Port) -> list[Line | None] | None:
+    """Return which neighbours along each axis computed places name, None for all of them.
+
+    None where they do not name each place of a block, in their order.
+    """
+    if not isinstance(indices.node.op, Concat) or indices.desc.rank is None:
+        return None
+    parts = indices.node.inputs
+    if normalize_axis(indices.node.op.axis, indices.desc.rank) != len(parts):
+        return None
+    lines: list[Line | None] = []
+    coordinates, targets = [], []
+    for part in parts:
+        if not isinstance(part.node.op, Unsqueeze) or part.desc.rank != len(parts) + 1:
+            return None
+        numbers, axes = part.node.inputs
+        if numbers_of(axes) not in ([-1], [len(parts)]) or not isinstance(
+            numbers.node.op, Broadcast
+        ):
+            return None
+        coordinates.append(numbers.node.inputs[0])
+        targets.append(numbers.node.inputs[1])
+    for axis, coordinate in enumerate(coordinates):
+        if not _lies_along(coordinate, axis - len(parts)):
+            return None
+        line = _known_line(x, coordinate, axis)
+        if line is None and not _is_whole_line(x, coordinate, axis):
+            return None
+        lines.append(None if line == (0, _size(x, axis)) else line)
+    is_as_large = all(_is_shape_of_sum(target, coordinates) for target in set(targets))
+    return lines if is_as_large else None
+
+
+def _lies_along(coordinate: Port, axis: int) -> bool:
+    """Whether numbers have no other axis than one, counted from the last one."""
+    if coordinate.shape is None or coordinate.desc.rank is None or len(coordinate.shape) < -axis:
+        return False
+    return all(
+        size == 1 for at, size in enumerate(coordinate.shape, -len(coordinate.shape)) if at != axis
+    )
+
+
+def _known_line(x: Port, coordinate: Port, axis: int) -> Line | None:
+    """Return the neighbours that known numbers are; None where they are not, or lie outside."""
+    if not is_known(coordinate):
+        return None
+    numbers = numbers_of(coordinate)
+    size = _size(x, axis)
+    if not numbers or size is None or numbers != list(range(numbers[0], numbers[-1] + 1)):
+        return None
+    return (numbers[0], numbers[-1] + 1) if numbers[0] >= 0 and numbers[-1] < size else None
+
+
+def _size(x: Port, axis: int) -> int | None:
+    size = None if x.shape is None else x.shape[axis]
+    return size if isinstance(size, int) else None
+
+
+_SHOWING = Convert, Reshape, Squeeze, Unsqueeze
+
+
+def _shown(port: Port, kinds: tuple[type[Op], ...] = _SHOWING) -> Port:
+    """Return what a value is in another shape or type of integers."""
+    while isinstance(port.node.op, kinds) and port.element_type.is_integer:
+        port = port.node.inputs[0]
+    return port
+
+
+def _is_whole_line(x: Port, coordinate: Port, axis: int) -> bool:
+    """Whether numbers are 0, 1… up to the size of x along an axis."""
+    made = _shown(coordinate).node
+    if not isinstance(made.op, RangeOp) or not all(map(is_known, made.inputs[::2])):
+        return False
+    start, stop, step = made.inputs
+    found = _shown(stop).node
+    if numbers_of(start) != [0] or numbers_of(step) != [1] or not isinstance(found.op, Gather):
+        return False
+    sizes, place = found.inputs[0].node, found.inputs[1]
+    if not isinstance(sizes.op, ShapeOf) or not is_known(place):
+        return False
+    wanted = [normalize_axis(number, rank_of(x)) for number in numbers_of(place)]
+    return sizes.inputs[0] is x and wanted == [axis]
+
+
+def _is_shape_of_sum(target: Port, coordinates: Sequence[Port]) -> bool:
+    """Whether a shape is that of the sum of all coordinates, as exporters write their grid."""
+    node = target.node
+    if isinstance(node.op, Select):  # sizes of -1, which there are not, would be 1
+        condition, _, sizes = (port.node for port in node.inputs)
+        if not isinstance(condition.op, Equal) or sizes.output not in condition.inputs:
+            return False
+        others = [port for port in condition.inputs if port is not sizes.output]
+        if not all(is_known(port) and max(numbers_of(port), default=0) < 0 for port in others):
+            return False
+        node = sizes
+    return isinstance(node.op, ShapeOf) and _terms(node.inputs[0]) == set(coordinates)
+
+
+def _terms(port: Port) -> set[Port]:
+    """Return what a sum is of."""
+    terms: set[Port] = set()
+    known, left = {port}, [port]
+    while left:
+        port = left.pop()
+        op = port.node.op
+        if isinstance(op, Add) and op.auto_broadcast is AutoBroadcast.NUMPY:
+            left += {*port.node.inputs} - known
+            known.update(port.node.inputs)
+        else:
+            terms.add(port)
+    return terms
+
+
+def _puts_grid(op: ScatterNDUpdate, inputs: Sequence[Port]) -> bool:
+    """Whether computed places are a block that x has something beside along one axis at most."""
+    x, indices = inputs[:2]
+    if op.reduction is not Reduction.NONE or is_known(indices):
+        return False
+    lines = _computed_lines(x, indices)
+    return lines is not None and sum(line is not None for line in lines) <= 1
+
+
+def _puts(op: ScatterNDUpdate, inputs: Sequence[Port]) -> bool:
+    return _puts_block(op, inputs) or _puts_grid(op, inputs)
+
+
+@decomposes(ScatterNDUpdate, where=_puts)
 def _scatter_block(build: Emitter, op: ScatterNDUpdate, inputs: Sequence[Port]) -> list[Port]:
     """Concatenate the updates with what stays before and behind them."""
     x, indices, updates = inputs
+    if not is_known(indices):
+        lines = _computed_lines(x, indices)
+        assert lines is not None
+        cut = next(((axis, *line) for axis, line in enumerate(lines) if line is not None), None)
+        return [updates if cut is None else _beside(build, x, updates, *cut)]
     first, extents = _corner(x, indices)
     return [
         put_in(build, x, build.reshape(updates, extents + list(shape_of(x)[len(extents) :])), first)
@@ -92,7 +239,13 @@ def put_in(build: Emitter, x: Port, block: Port, first: Sequence[int]) -> Port:
             end = begin + shape_of(block)[outer]
             if end - begin < shape_of(x)[outer]:
                 around = build.cut(around, outer, begin, end)
-        before = [build.cut(around, axis, 0, start)] if start else []
-        behind = [build.cut(around, axis, stop, size)] if stop < size else []
-        block = build.emit(Concat(axis=axis), *before, block, *behind)
+        block = _beside(build, around, block, axis, start, stop)
     return block
+
+
+def _beside(build: Emitter, around: Port, block: Port, axis: int, start: int, stop: int) -> Port:
+    """Return a block between what stands before and behind it along an axis."""
+    size = size_of(around, axis)
+    before = [build.cut(around, axis, 0, start)] if start else []
+    behind = [build.cut(around, axis, stop, size)] if stop < size else []
+    return build.emit(Concat(axis=axis), *before, block, *behind)
