@@ -176,15 +176,17 @@ class PlanTemplate:
         if not self._tables:  # of sizes of 1 the second one is, which they decide otherwise
             likely = [max(size, 2) for size in sizes]
             sizes = sizes if self._formulas(likely) is None else likely
+        made = wanted = None
         try:
             with openmp.threads(openmp.thread_count()):  # what oneDNN is asked with changes
                 made = table_template(self._formulas, contents, self._parts, sizes, pause)
-        finally:
-            self._is_learning = False
-        if made is not None:
-            self._ones[made] = _ones(sizes)
-            self._tables = sorted([*self._tables, made], key=lambda table: table.late)
-        wanted, self._wanted = self._wanted, None
+        finally:  # at once: a request may want the next one as soon as nobody makes this one
+            with self._turn:
+                if made is not None:
+                    self._ones[made] = _ones(sizes)
+                    self._tables = sorted([*self._tables, made], key=lambda table: table.late)
+                self._is_learning = False
+                wanted, self._wanted = self._wanted, None
         if wanted is not None and self._lacks(wanted):
             self._learn(wanted)
 
