@@ -27,7 +27,7 @@ from polydevice.ops.pointwise import AutoBroadcast, BinaryPointwise, pdpd_aligne
 from polydevice.shape import Shape
 from polydevice.symbolic_size import is_symbolic
 from polydevice_cpu.algorithms.precision import is_float, narrow, widen
-from polydevice_cpu.implement import implements, writes
+from polydevice_cpu.implement import directly, implements, writes
 
 
 def aligned(op: BinaryPointwise, a: Array, b: Array) -> tuple[Array, Array]:
@@ -46,6 +46,13 @@ def _binary(op: type[BinaryPointwise], function: Callable[[Any, Any], Any]) -> N
     @implements(op)
     def apply(op: BinaryPointwise, a: Array, b: Array) -> Array:
         return np.asarray(function(*aligned(op, a, b)))
+
+    directly(op, partial(as_numpy, function))
+
+
+def as_numpy(function: Callable[..., Any], op: BinaryPointwise) -> Callable[..., Any] | None:
+    """Return the function itself where NumPy's broadcasting is what the operation asks for."""
+    return None if op.auto_broadcast is AutoBroadcast.PDPD else function
 
 
 def in_place(op: type[BinaryPointwise], function: np.ufunc) -> None:

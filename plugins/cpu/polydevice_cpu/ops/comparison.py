@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from polydevice.dtype import Array
@@ -14,8 +16,8 @@ from polydevice.ops.comparison import (
     LessEqual,
     NotEqual,
 )
-from polydevice_cpu.implement import implements
-from polydevice_cpu.ops.arithmetic import aligned, in_place
+from polydevice_cpu.implement import directly, implements
+from polydevice_cpu.ops.arithmetic import aligned, as_numpy, in_place
 
 
 def _comparison(op: type[Comparison], function: np.ufunc) -> None:
@@ -23,6 +25,7 @@ def _comparison(op: type[Comparison], function: np.ufunc) -> None:
     def apply(op: Comparison, a: Array, b: Array) -> Array:
         return np.asarray(function(*aligned(op, a, b)))
 
+    directly(op, partial(as_numpy, function))
     in_place(op, function)
 
 

@@ -16,7 +16,7 @@ from polydevice.ops.convert import BitCast, Convert, ConvertLike, ConvertPromote
 from polydevice.symbolic_size import is_symbolic, whole
 from polydevice.tensor import desc_of
 from polydevice_cpu.algorithms.precision import is_float, narrow
-from polydevice_cpu.implement import implements
+from polydevice_cpu.implement import directly, implements
 
 _SATURATING = (
     ElementType.f8e4m3,
@@ -123,6 +123,21 @@ def convert(op: Convert, x: Array) -> Array:
         if kind in _SATURATING and not op.saturate:
             return x.astype(np.float32).astype(kind.dtype)
     return convert_to(x, kind)
+
+
+def _directly(op: Convert) -> Callable[[Array], Array] | None:
+    """Return what lets NumPy convert integers, as it does to most types."""
+    dtype = op.destination_type.dtype
+    if dtype.kind not in "iuf" or op.destination_type is ElementType.u1:
+        return None
+
+    def compute(x: Array) -> Array:
+        return x.astype(dtype, copy=False) if x.dtype.kind in "iub" else convert(op, x)
+
+    return compute
+
+
+directly(Convert, _directly)
 
 
 def power_of_two(x: Array, rounding: str, saturate: bool) -> Array:

@@ -14,7 +14,7 @@ from typing import TypeVar
 from polydevice.dtype import Array
 from polydevice.errors import InferenceError
 from polydevice.ops.op import Op
-from polydevice_cpu.implement import find_implementation, find_writer
+from polydevice_cpu.implement import computing, find_implementation, find_writer
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.step import Compute, Start
 
@@ -57,11 +57,9 @@ def starter(op: Op) -> Start:
     special = _TABLE.get(type(op))
     if special is not None:
         return special(op)
-    function = find_implementation(type(op))
-    if function is None:
+    compute = computing(op)
+    if compute is None:
         raise InferenceError(f"CPU has no implementation of {op.type} ({op.opset})")
-
-    compute = partial(function, op)
 
     def start(_: Context) -> Compute:
         return compute
