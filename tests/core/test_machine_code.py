@@ -5,11 +5,12 @@ from __future__ import annotations
 import ctypes
 import mmap
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from polydevice.processor.machine_code import _CALLS, CALL, calls, function_of
+from polydevice.processor.machine_code import _CALLS, CALL, calls, for_good, function_of
 
 FAR = 2**47
 
@@ -70,3 +71,20 @@ def test_threads_that_want_new_code_at_once_get_one_function() -> None:
             thread.join()
         assert len({id(function) for function in found}) == 1
         assert found[0]() == number + 7_000_000  # mov eax, number; ret
+
+
+def test_who_asks_at_once_gets_the_same_for_good():
+    """Or code would be told where something lies that is let go of."""
+    begin, made = threading.Barrier(4), []
+
+    @for_good
+    def room(size):
+        begin.wait(10)  # all of them have found nothing
+        made.append(size)
+        return np.zeros(size)
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(room, [3] * 4))
+    assert len(made) == 4
+    assert all(each is found[0] for each in found)
+    assert room(3) is found[0]

@@ -13,8 +13,9 @@ import mmap
 import os
 import platform
 import sys
+from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +39,7 @@ CALL = np.dtype([(name, np.uint64) for name in ("function", "first", "second", "
 
 
 C = TypeVar("C", bound="Calls")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 _FUNCTIONS: dict[bytes, Any | None] = {}
@@ -79,6 +81,23 @@ def _made(code: bytes) -> Any | None:
     function.memory = memory  # type: ignore[attr-defined]  # lives as long
     function.address = address  # type: ignore[attr-defined]
     return function
+
+
+def for_good(make: F) -> F:
+    """Return a function that makes what it returns once for the same arguments, and keeps it.
+
+    For what machine code is told the address of. As with `function_of`, of threads that want the
+    same at once all get one: `functools.cache` gives each its own, and keeps that of the last.
+    """
+    kept: dict[tuple[Any, ...], Any] = {}
+
+    @functools.wraps(make)
+    def get(*arguments: Any) -> Any:
+        if arguments in kept:
+            return kept[arguments]
+        return kept.setdefault(arguments, make(*arguments))
+
+    return cast("F", get)
 
 
 class Calls(partial[int]):

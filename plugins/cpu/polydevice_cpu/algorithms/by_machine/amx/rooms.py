@@ -7,12 +7,12 @@ number of threads: each takes a room that nobody has, as long as it runs.
 
 from __future__ import annotations
 
-import functools
 from typing import NamedTuple
 
 import numpy as np
 
 from polydevice.dtype import Array
+from polydevice.processor.machine_code import for_good
 
 ROOM_BYTES, SLACK_BYTES = 1 << 20, 8192
 """Of a room, half a core's second cache; and what code may read or write behind what it counts."""
@@ -39,7 +39,7 @@ class Rooms(NamedTuple):
         return locks, -(-memory // 64) * 64
 
 
-@functools.cache
+@for_good
 def rooms() -> Rooms:
     """Return those of the process."""
     size = COUNT * (ROOM_BYTES + SLACK_BYTES) + 64

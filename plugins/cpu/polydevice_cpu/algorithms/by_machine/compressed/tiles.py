@@ -13,6 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from polydevice.dtype import Array
+from polydevice.processor.machine_code import for_good
 from polydevice_cpu.algorithms.by_machine.amx.instructions import ROWS, TileInstructions
 from polydevice_cpu.algorithms.by_machine.compressed.packing import CENTERS, COLUMNS, VECTORS
 from polydevice_cpu.algorithms.by_machine.compressed.parts import ADDRESSES, PARTS
@@ -41,7 +42,7 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
 )
 
 
-@lru_cache(maxsize=4)
+@for_good
 def kept_of(step: int) -> Array:
     """Return what code reads besides: sizes of tiles, and what integers of 4 bits stand for.
 
