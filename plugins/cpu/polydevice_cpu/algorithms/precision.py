@@ -69,12 +69,15 @@ def exact_product(a: Array, b: Array, terms: int) -> bool:
     return largest[0] * largest[1] * max(terms, 1) < EXACT_INTEGERS
 
 
+_NARROW_INTEGERS = "int4", "uint4", "int2", "uint2"
+
+
 def product_type(a: Array, b: Array, terms: int) -> np.dtype[Any]:
     """Return the type in which sums of `terms` products are formed.
 
     f64 also for integers where that is exact, because only floats have a fast matrix product.
     """
-    if a.dtype.kind in "iub" or a.dtype.name in ("int4", "uint4", "int2", "uint2"):
+    if a.dtype.kind in "iub" or (a.dtype.kind == "V" and a.dtype.name in _NARROW_INTEGERS):
         wide = a.astype(np.int64, copy=False), b.astype(np.int64, copy=False)
         return np.dtype(np.float64 if exact_product(*wide, terms) else np.int64)
     return compute_type(a.dtype)
