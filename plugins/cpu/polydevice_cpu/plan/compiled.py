@@ -436,13 +436,18 @@ class RequestPlans:
             found.append(result)
         return found
 
-    def infer(self, inputs: Sequence[Array]) -> list[Array]:
+    def infer(self, inputs: Sequence[Array], shapes: Shapes | None = None) -> list[Array]:
         """Run once on these values; results of planned steps are new arrays.
+
+        Args:
+            inputs: the values.
+            shapes: see `shapes_of`; None where nobody has asked.
 
         Raises:
             DeviceMemoryError: they are more than the network may use.
         """
-        shapes = shapes_of(inputs)
+        if shapes is None:
+            shapes = shapes_of(inputs)
         latest = self._latest  # the iterations of a loop are alike
         if latest is None or latest[0] != shapes or not latest[1].plan.is_final:
             latest = self._latest = shapes, self.bound(shapes)

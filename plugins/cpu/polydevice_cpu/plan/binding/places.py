@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -118,11 +118,11 @@ class Places:
             elif index in plan.read:
                 self._pointed.append(index)
         self._kept: list[tuple[int, Array]] = []
-        self._made: list[int] = []
+        self._made: list[tuple[int, tuple[int, ...], np.dtype[Any]]] = []
         for index in plan.whole_outputs:
             place = _place(*plan.results[index])
             if place is None:
-                self._made.append(index)
+                self._made.append((index, *plan.results[index]))
             else:
                 self._kept.append((index, place))
         self._nothing = [_NOTHING] * len(plan.results)
@@ -144,20 +144,23 @@ class Places:
                 each.place[...] = array
             elif array is not each.read:
                 each.take(bound, array)
-        # The plan has addresses alone: who holds a copy until it has run is this.
-        held = [np.ascontiguousarray(inputs[index]) for index in self._pointed]
-        for index, array in zip(self._pointed, held, strict=True):
+        held = []  # the plan has addresses alone: who holds a copy until it has run is this
+        for index in self._pointed:
+            array = inputs[index]
+            if not array.flags.c_contiguous:
+                array = np.ascontiguousarray(array)
+                held.append(array)
             bound.set_input(index, array)
         outputs = self._nothing[:]
-        for index in self._made:
-            shape, dtype = bound.plan.results[index]
+        for index, shape, dtype in self._made:
             outputs[index] = array = np.empty(shape, dtype)
             bound.set_output(index, array)
         bound.run()
         for index, place in self._kept:
             outputs[index] = place.copy()
-        for index, array in bound.tail_outputs.items():
-            outputs[index] = array
+        if bound.tail_outputs:
+            for index, array in bound.tail_outputs.items():
+                outputs[index] = array
         return outputs
 
 

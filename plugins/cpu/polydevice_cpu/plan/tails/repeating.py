@@ -71,7 +71,7 @@ class Repeating:
         sizes = tuple([array.shape for array in read])
         count = self._counts.get(sizes, 0)
         if count >= OFTEN:
-            return self._plans.infer(read)
+            return self._plans.infer(read, sizes)
         if count >= 0:
             if len(self._counts) >= KEPT:
                 self._counts.clear()
