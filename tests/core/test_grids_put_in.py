@@ -31,6 +31,7 @@ def written(
     told: str = "x",
     axes: str = "u0, u1, u2",
     reduction: str = "none",
+    compared: str = "open",
 ) -> onnx.ModelProto:
     """As exporters write `x[:, rows, columns] = updates` of an open batch.
 
@@ -41,6 +42,7 @@ def written(
         told: of what the number of items is.
         axes: the places' coordinates.
         reduction: of ScatterND.
+        compared: with what the grid's sizes are, which are 1 where they are equal.
     """
     first, second, third = summed.split()
     text = f"""
@@ -66,7 +68,7 @@ def written(
         sizes = Shape(all)
         open = {constant([-1, -1, -1])}
         ones = {constant([1, 1, 1])}
-        are_open = Equal(sizes, open)
+        are_open = Equal(sizes, {compared})
         grid = Where(are_open, ones, sizes)
         last = {constant([-1])}
         e0 = Expand(c0, grid)
@@ -153,6 +155,10 @@ ELSEWHERE = {
     "fewer items": {"batch": ("0", "fewer", "1")},
     "a grid that nothing tells": {"summed": "c0 c1 c1"},
     "axes exchanged": {"axes": "u1, u0, u2"},
+    "a grid of ones": {"compared": "sizes"},
+    "a grid of ones where others are": {"compared": "ones"},
+    "rows that are not there": {"rows": [0, 1 << 40]},
+    "rows far away": {"rows": range(1 << 40, (1 << 40) + 3)},
 }
 
 

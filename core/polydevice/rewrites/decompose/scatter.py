@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from polydevice.dtype import ElementType
 from polydevice.emitter import Emitter
 from polydevice.node import Port
 from polydevice.ops.arithmetic import Add
@@ -20,7 +21,6 @@ from polydevice.ops.concat import Concat
 from polydevice.ops.convert import Convert
 from polydevice.ops.gather import Gather
 from polydevice.ops.generate import RangeOp
-from polydevice.ops.op import Op
 from polydevice.ops.pointwise import AutoBroadcast
 from polydevice.ops.reshape import Reshape, ShapeOf, Squeeze, Unsqueeze
 from polydevice.ops.scatter import Reduction, ScatterNDUpdate
@@ -128,9 +128,10 @@ def _known_line(x: Port, coordinate: Port, axis: int) -> Line | None:
         return None
     numbers = numbers_of(coordinate)
     size = _size(x, axis)
-    if not numbers or size is None or numbers != list(range(numbers[0], numbers[-1] + 1)):
+    if not numbers or size is None or numbers[0] < 0 or numbers[-1] >= size:
         return None
-    return (numbers[0], numbers[-1] + 1) if numbers[0] >= 0 and numbers[-1] < size else None
+    line = numbers[0], numbers[-1] + 1
+    return line if numbers == list(range(*line)) else None
 
 
 def _size(x: Port, axis: int) -> int | None:
@@ -141,9 +142,12 @@ def _size(x: Port, axis: int) -> int | None:
 _SHOWING = Convert, Reshape, Squeeze, Unsqueeze
 
 
-def _shown(port: Port, kinds: tuple[type[Op], ...] = _SHOWING) -> Port:
+def _shown(port: Port) -> Port:
     """Return what a value is in another shape or type of integers."""
-    while isinstance(port.node.op, kinds) and port.element_type.is_integer:
+    while isinstance(port.node.op, _SHOWING) and port.element_type in (
+        ElementType.i32,
+        ElementType.i64,
+    ):
         port = port.node.inputs[0]
     return port
 
@@ -160,8 +164,7 @@ def _is_whole_line(x: Port, coordinate: Port, axis: int) -> bool:
     sizes, place = found.inputs[0].node, found.inputs[1]
     if not isinstance(sizes.op, ShapeOf) or not is_known(place):
         return False
-    wanted = [normalize_axis(number, rank_of(x)) for number in numbers_of(place)]
-    return sizes.inputs[0] is x and wanted == [axis]
+    return sizes.inputs[0] is x and numbers_of(place) in ([axis], [axis - rank_of(x)])
 
 
 def _is_shape_of_sum(target: Port, coordinates: Sequence[Port]) -> bool:
@@ -172,7 +175,7 @@ def _is_shape_of_sum(target: Port, coordinates: Sequence[Port]) -> bool:
         if not isinstance(condition.op, Equal) or sizes.output not in condition.inputs:
             return False
         others = [port for port in condition.inputs if port is not sizes.output]
-        if not all(is_known(port) and max(numbers_of(port), default=0) < 0 for port in others):
+        if not others or not is_known(others[0]) or max(numbers_of(others[0]), default=0) >= 0:
             return False
         node = sizes
     return isinstance(node.op, ShapeOf) and _terms(node.inputs[0]) == set(coordinates)
