@@ -14,6 +14,8 @@ import pytest
 
 from polydevice.errors import KernelBuildError
 from polydevice.ops.matmul import MatMul
+from polydevice.ops.reshape import Reshape
+from polydevice.rewrites.integers.dynamic_range import DynamicRange
 from polydevice_gpu.cl import ProgramBuilder
 from polydevice_gpu.compiler.new_shapes import specialiser
 from polydevice_gpu.compiler.settings import CompileSettings
@@ -121,6 +123,26 @@ def test_one_core_does_alone_what_is_little(monkeypatch, opencl, builder) -> Non
     executable = loaded(network, opencl, builder, settings=auto)
     assert "which one core should not do alone" in executable.explain()
     assert executable.latest_plan().is_final
+
+
+def test_one_core_goes_on_with_what_one_work_item_did(monkeypatch, opencl, builder) -> None:
+    """However much that moves: other cores would do nothing meanwhile in any case."""
+    alone = dataclasses.replace(
+        opencl.capabilities, groups_meet=False, local_memory_is_dedicated=False
+    )
+    monkeypatch.setattr(opencl, "capabilities", alone)
+    monkeypatch.setattr(choose, "LARGEST_ALONE", 1 << 10)
+    s = Sketch()
+    x = s.input("x", 2, 311)  # 2488 bytes
+    y = s.add("row", Reshape(), s.add("range", DynamicRange(), x), s.const("one", [1, 1]))
+    for number, columns in enumerate((3, 5, 4)):
+        w = s.weights(f"w{number}", y.shape.static[1], columns)
+        y = s.add(f"y{number}", MatMul(), y, w)
+    network, auto = s.network(y=y), CompileSettings(single_launch="AUTO")
+    executable = loaded(network, opencl, builder, settings=auto)
+    assert LATER in executable.explain()
+    assert "should not do alone" not in executable.explain()
+    assert "no neighbour joins it" not in executable.explain()
 
 
 @pytest.mark.parametrize("when", ["when it is loaded", "behind", "refused behind", "nothing joins"])

@@ -101,10 +101,10 @@ def _sums(x: Array, w: Array, op: RoundedConvolution) -> Array:
 def quantised(data: Data) -> Iterator[OpCase]:
     def expected(values: Sequence[Array], op: DynamicQuantize) -> list[Array]:
         x = np.asarray(values[0], np.float32)
-        low, high = (np.float32(limit) for limit in (x.min(initial=0), x.max(initial=0)))
+        low, high = np.float32(np.nanmin(x, initial=0)), np.float32(np.nanmax(x, initial=0))
         scale = (high - low) / np.float32(255) or np.float32(1)
         zero = np.rint(np.clip(-low / scale, 0, 255))
-        whole = np.clip(np.rint(x / scale) + zero, 0, 255)
+        whole = np.nan_to_num(np.clip(np.rint(x / scale) + zero, 0, 255))
         made = (whole - zero).astype(np.float32) if op.floats else whole.astype(np.uint8)
         fill = [np.full(op.fills, zero, np.uint8)] if op.fills else []
         return [made, np.asarray(scale), zero.astype(np.uint8), *fill]
@@ -114,6 +114,14 @@ def quantised(data: Data) -> Iterator[OpCase]:
     cases = [(DynamicQuantize(), x) for x in (*short, data(3, 5, 7, 31), data(2, 1031))]
     for op in (DynamicQuantize(floats=True), DynamicQuantize(fills=20)):
         cases += [(op, data(2, 5, 61)), (op, data(3, 7, 11, 149))]
+    halves = data.random.integers(-510, 511, 3001) / 2  # between two bytes, and beside
+    halves = np.r_[-255 / 2, 255 / 2, halves, np.nextafter(np.float32(halves), np.float32(0))]
+    wide = data(4099)
+    wide[[7, 2048]] = np.nan, 0  # which widens no range, and becomes the least
+    cases += [(DynamicQuantize(), halves.clip(-255 / 2, 255 / 2) * 2.0**power) for power in (0, 9)]
+    for power in (-140, -110, -95, 97, 118):  # steps so small and large that they are divided by
+        cases.append((DynamicQuantize(floats=power % 2 == 0), halves * 2.0**power))
+    cases.append((DynamicQuantize(), wide))
     for op, x in cases:
         yield OpCase(op, (x.astype(np.float32),), functools.partial(expected, op=op))
 

@@ -12,6 +12,22 @@
 #define PUT JOIN(vstore, WIDTH)
 #define STORE JOIN(WRITE, WIDTH)
 #define LOAD JOIN(IN0_LOAD, WIDTH)
+// NaN compares as false and stays out, as with fmin and fmax, which are three instructions each.
+#define WIDEN(lows, highs, v) lows = v < lows ? v : lows, highs = v > highs ? v : highs
+#if defined(__FMA__) || defined(FP_FAST_FMAF)
+// v / scale, rounded as a division is, in a third of its time: two steps of what is left over, by
+// the nearest inverse, leave the nearest quotient (Markstein). Steps beyond what they are right for
+// are divided by.
+#define IS_TAME(scale) ((scale) > 0x1p-96f && (scale) < 0x1p96f)
+static inline FLOATS quotient(const FLOATS v, const float scale, const float inverse) {
+    if (!IS_TAME(scale)) return v / scale;
+    const FLOATS first = v * inverse;
+    const FLOATS second = fma(fma(-first, (FLOATS)(scale), v), (FLOATS)(inverse), first);
+    return fma(fma(-second, (FLOATS)(scale), v), (FLOATS)(inverse), second);
+}
+#else
+#define quotient(v, scale, inverse) ((v) / (scale))
+#endif
 #endif
 
 KERNEL(dynamic_quantize) {
@@ -21,12 +37,19 @@ KERNEL(dynamic_quantize) {
     int i = first;
 #if FINDS
 #if WIDTH > 1
-    FLOATS lows = (FLOATS)(0), highs = (FLOATS)(0);
-    for (; i + WIDTH <= end; i += WIDTH) {
-        const FLOATS v = LOAD(IN0_AT(i));
-        lows = fmin(lows, v);
-        highs = fmax(highs, v);
+    FLOATS lows = (FLOATS)(0), highs = lows, more_lows = lows, more_highs = lows;
+    for (; i + 2 * WIDTH <= end; i += 2 * WIDTH) {  // two chains, so that none is waited for
+        const FLOATS v = LOAD(IN0_AT(i)), w = LOAD(IN0_AT(i + WIDTH));
+        WIDEN(lows, highs, v);
+        WIDEN(more_lows, more_highs, w);
     }
+    if (i + WIDTH <= end) {
+        const FLOATS v = LOAD(IN0_AT(i));
+        WIDEN(lows, highs, v);
+        i += WIDTH;
+    }
+    lows = fmin(lows, more_lows);
+    highs = fmax(highs, more_highs);
     float each[WIDTH];
     PUT(lows, 0, each);
     for (int w = 0; w < WIDTH; w++) low = fmin(low, each[w]);
@@ -66,9 +89,12 @@ KERNEL(dynamic_quantize) {
 #endif
     i = first;
 #if WIDTH > 1
+    const float inverse = 1.0f / scale;
+    const FLOATS least = (FLOATS)(-zero), most = (FLOATS)(255.0f - zero);
     for (; i + WIDTH <= end; i += WIDTH) {
-        const FLOATS v = LOAD(IN0_AT(i)) / scale;
-        const FLOATS whole = fmin(fmax(v, (FLOATS)(-zero)), (FLOATS)(255.0f - zero)) + 0x1.8p23f;
+        const FLOATS v = quotient(LOAD(IN0_AT(i)), scale, inverse);
+        const FLOATS above = v > least ? v : least;  // NaN becomes the least
+        const FLOATS whole = (above < most ? above : most) + 0x1.8p23f;
 #if FLOATS_OUT
         STORE(whole - 0x1.8p23f, i);
 #else
