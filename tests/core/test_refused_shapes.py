@@ -105,6 +105,10 @@ RULES: list[tuple[Op, tuple[Input, ...], str]] = [
     (ScatterElementsUpdate(), ((2, 3), (2,), (2,), I64(0)), "indices [2] need the rank of [2,3]"),
     (ScatterElementsUpdate(), ((), (), (), I64(0)), "a scalar has no axis to put elements along"),
     (ScatterElementsUpdate(), ((2,), (2,), (3,), I64(0)), "updates of shape [3]"),
+    (
+        *(ScatterElementsUpdate(), ((9, 3), (2, 4), (2, 4), I64(0))),
+        "indices [2,4] reach beyond [9,3] at axis 1",
+    ),
     (ScatterNDUpdate(), ((2, 3), (), ()), "indices are a scalar"),
     (ScatterNDUpdate(), ((2, 3), (4, 3), (4,)), "3 coordinates are more than the axes of [2,3]"),
     (Split(num_splits=0), ((3, 2), I64(0)), "0 parts are not possible"),

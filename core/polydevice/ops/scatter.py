@@ -104,8 +104,12 @@ class ScatterElementsUpdate(Scatter):
                 raise ShapeError(f"indices {indices.shape} need the rank of {x.shape}")
         if x.rank == 0:
             raise ShapeError("a scalar has no axis to put elements along")
-        if x.shape is not None and axis.static_ints is not None:
-            normalize_axis(axis.static_ints[0], len(x.shape))
+        if x.shape is None or axis.static_ints is None:
+            return
+        at = normalize_axis(axis.static_ints[0], len(x.shape))
+        for k, (size, most) in enumerate(zip(indices.shape or (), x.shape, strict=False)):
+            if k != at and isinstance(size, int) and isinstance(most, int) and size > most:
+                raise ShapeError(f"indices {indices.shape} reach beyond {x.shape} at axis {k}")
 
 
 @operation("ScatterNDUpdate", since=(4, 15))

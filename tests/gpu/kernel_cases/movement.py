@@ -10,7 +10,12 @@ from polydevice.ops.concat import Concat
 from polydevice.ops.gather import Gather, GatherElements, GatherND, GatherTree
 from polydevice.ops.op import Op
 from polydevice.ops.pad import Pad, PadMode
-from polydevice.ops.scatter import ScatterElementsUpdate, ScatterNDUpdate, ScatterUpdate
+from polydevice.ops.scatter import (
+    Reduction,
+    ScatterElementsUpdate,
+    ScatterNDUpdate,
+    ScatterUpdate,
+)
 from polydevice.testing.op_case import OpCase
 from tests.gpu.kernel_cases.data import Cases, Data, ints
 from tests.ops.openvino_oracle import openvino_case
@@ -66,6 +71,11 @@ def scatter_elements(data: Data) -> Iterator[OpCase]:
     yield openvino_case(op, x, indices, updates, ints(1), constants={3})
     many = np.stack([data.random.permutation(150)[:140] - 150 for _ in range(2)])
     yield openvino_case(op, data(3, 150), many, data(2, 140), ints(1), constants={3})
+    many = data.random.integers(-130, 130, (150, 2))
+    for reduction in (Reduction.SUM, Reduction.MIN, Reduction.MEAN):
+        op = ScatterElementsUpdate(reduction, use_init_val=reduction is not Reduction.SUM)
+        inputs = data(130, 3), many, data(150, 2), ints(0)
+        yield openvino_case(op, *inputs, constants={3}, reference=reduction is Reduction.MEAN)
 
 
 def scatter_nd(data: Data) -> Iterator[OpCase]:
@@ -74,6 +84,10 @@ def scatter_nd(data: Data) -> Iterator[OpCase]:
     many = np.stack(np.unravel_index(data.random.permutation(180)[:160], (12, 15)), -1)
     yield openvino_case(ScatterNDUpdate(), data(12, 15), many, data(160))
     yield openvino_case(ScatterNDUpdate(), data(12, 15, 3), many, data(160, 3))
+    many = np.stack([data.random.integers(-n, n, 140) for n in (12, 15)], -1)
+    yield openvino_case(ScatterNDUpdate(Reduction.SUM), data(12, 15), many, data(140))
+    op = ScatterNDUpdate(Reduction.MAX)
+    yield openvino_case(op, data(12, 15, 3), many.reshape(7, 20, 2), data(7, 20, 3))
 
 
 def trees(data: Data) -> Iterator[OpCase]:

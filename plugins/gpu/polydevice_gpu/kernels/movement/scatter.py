@@ -1,15 +1,14 @@
 """ScatterUpdate, ScatterElementsUpdate and ScatterNDUpdate: elements replaced by index.
 
 Where updates are few, each element of the result looks for those that name it, in their order.
-Where they are many, each marks its place, and elements look there. Either way no two work-items
-write the same element, and of several updates the last one stays, every time.
+Where they are many, each marks its place, and elements look there; where several may count, they
+are listed by place, in their order. In any case no two work-items write the same element, the last
+of several updates stays, and sums are those of updates one after the other, every time.
 """
 
 from __future__ import annotations
 
-import math
-from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from polydevice.dtype import ElementType
 from polydevice.ops.op import Op
@@ -19,60 +18,25 @@ from polydevice.ops.scatter import (
     ScatterNDUpdate,
     ScatterUpdate,
 )
-from polydevice.shape import normalize_axis
 from polydevice.symbolic_trace import chosen
 from polydevice_gpu.graph import GpuNode
-from polydevice_gpu.kernels.kernel import Kernel, Mode, SingleLaunch, kernel
+from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.launch import Launch, Scratch
+from polydevice_gpu.kernels.movement.scattering import Elements, Scatter, Slices, Tuples
 from polydevice_gpu.kernels.reason import unless
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
-from polydevice_gpu.views import integers
+
+MANY_ON_GPUS = 1 << 13
+"""Updates of an element from which GPUs list them: that takes six launches, and elements look at
+all updates side by side."""
+_STEPS = ("IN_TURN", "CLEARS", "COUNTS", "BEGINS_LISTS", "FILLS", "ORDERS")
+_FEW = "looking at all updates is expected to be faster"
 
 MANY = 128
 """Updates of an element from which it takes longer to look at all than to launch two more kernels.
 
 On two processor cores 8,192 updates of 8,712 elements took 73 ms, and take 0.2 so."""
-
-_COMBINE = {
-    Reduction.NONE: "u",
-    Reduction.SUM: "v + u",
-    Reduction.SUB: "v - u",
-    Reduction.PROD: "v * u",
-    Reduction.MIN: "u < v ? u : v",
-    Reduction.MAX: "u > v ? u : v",
-    Reduction.MEAN: "v + u",
-}
-
-
-class Scatter(Kernel):
-    """What all scatters declare; elements of the result have the coordinates `COORDINATES`."""
-
-    def refuses(self, node: GpuNode, target: Target) -> str:
-        """An axis must be known."""
-        has_none = isinstance(node.op, ScatterNDUpdate)
-        known = has_none or node.inputs[3].constant is not None
-        return unless((known, "its axis is not known ahead"))
-
-    @abstractmethod
-    def declare_elements(self, call: Call) -> None:
-        """Declare inputs, result, `COORDINATES`, `OLD`, `UPDATE(t)`, `STORE(v)`, and `PLACE`."""
-
-    @abstractmethod
-    def declare_matches(self, call: Call) -> None:
-        """Define `MATCHES(t)`: whether update t names the element of these coordinates."""
-
-    @abstractmethod
-    def declare_marks(self, call: Call) -> None:
-        """Declare indices, `MARK_COORDINATES`, `PLACE_OF(i)` and `NUMBER_OF(i)`."""
-
-    @abstractmethod
-    def updates(self, node: GpuNode) -> int:
-        """Return how many updates may name an element."""
-
-    @abstractmethod
-    def places(self, node: GpuNode) -> int:
-        """Return how many places updates may name."""
 
 
 class ScatterRef(Scatter, SingleLaunch):
@@ -86,12 +50,7 @@ class ScatterRef(Scatter, SingleLaunch):
         call.scalars(COUNT=call.node.inputs[0].elements, UPDATES=self.updates(call.node))
         self.declare_elements(call)
         self.declare_matches(call)
-        reduction = getattr(op, "reduction", Reduction.NONE)
-        call.define(**{"COMBINE(v, u)": f"({_COMBINE[reduction]})"})
-        floats = call.node.inputs[0].storage.is_float
-        mean = "(v) / (n)" if floats else "((v) / (n) - ((v) % (n) != 0 && (v) < 0))"
-        call.define(**{"MEAN_OF(v, n)": mean})
-        call.define(MEAN=reduction is Reduction.MEAN, USE_OLD=getattr(op, "use_init_val", True))
+        self.declare_combination(call)
         call.dispatch((call.node.inputs[0].elements,))
 
 
@@ -110,14 +69,11 @@ class ScatterMarked(Scatter):
     def yields(self, node: GpuNode, target: Target) -> str:
         """Few updates are looked at."""
         many = chosen(lambda: self.updates(node) >= MANY)
-        return unless((many, "looking at all updates is expected to be faster"))
+        return unless((many, _FEW))
 
     def launches(self, node: GpuNode, mode: Mode, target: Target) -> list[Launch]:
         """Return what clears the marks, what marks, and what computes elements."""
-        places, x, indices = self.places(node), node.inputs[0], node.inputs[1]
-        named = indices.elements // (
-            indices.shape[-1] if isinstance(node.op, ScatterNDUpdate) else 1
-        )
+        places, x, named = self.places(node), node.inputs[0], _named(node)
         marks = Scratch(places, ElementType.i32)
         made = []
         for step, count in (("CLEARS", places), ("MARKS", named), ("", x.elements)):
@@ -137,213 +93,144 @@ class ScatterMarked(Scatter):
         return made
 
 
-class _Slices(Scatter):
-    """ScatterUpdate: indices along an axis."""
+class _Listed(Scatter):
+    """The updates of each place are listed in their order, and each element goes through a list."""
 
-    def declare_elements(self, call: Call) -> None:
-        """Coordinates: the axes before, the axis, the axes behind."""
-        x, indices, updates = call.node.inputs[:3]
-        axis = normalize_axis(integers(call.node, 3)[0], x.rank)
-        before, behind = tuple(range(axis)), tuple(range(axis + 1, x.rank))
-        picked = tuple(range(axis, axis + indices.rank))
-        rest = tuple(range(axis + indices.rank, updates.rank))
-        call.tensor("IN0", x, [before, (axis,), behind])
-        call.tensor("IN2", updates, [before, picked, rest])
-        inner = math.prod(x.shape[a] for a in behind)
-        call.scalars(AXIS=x.shape[axis], INNER=inner)
-        call.define(
-            COORDINATES="const int c = i % INNER, a = i / INNER % AXIS, b = i / INNER / AXIS;",
-            OLD="IN0_LOAD(IN0_AT(b, a, c))",
-            PLACE="a",
-        )
-        call.define(**{"UPDATE(t)": "IN2_LOAD(IN2_AT(b, t, c))"})
-        call.result([before, (axis,), behind])
-        call.define(**{"STORE(v)": "WRITE(v, b, a, c)"})
-
-    def declare_matches(self, call: Call) -> None:
-        """Compare with the coordinate along the axis."""
-        indices = call.node.inputs[1]
-        call.tensor("IN1", indices, [tuple(range(indices.rank))])
-        call.define(**{"MATCHES(t)": "wrapped(IN1_LOAD(IN1_AT(t)), AXIS) == a"})
-
-    def declare_marks(self, call: Call) -> None:
-        """A place is a coordinate along the axis."""
-        indices = call.node.inputs[1]
-        call.tensor("IN1", indices, [tuple(range(indices.rank))])
-        call.scalars(AXIS=self.places(call.node))
-        call.define(MARK_COORDINATES="")
-        call.define(**{"PLACE_OF(i)": "inside(IN1_LOAD(IN1_AT(i)), AXIS)", "NUMBER_OF(i)": "i"})
-
-    def updates(self, node: GpuNode) -> int:
-        """All indices."""
-        return node.inputs[1].elements
-
-    def places(self, node: GpuNode) -> int:
-        """As long as the axis is."""
-        return node.inputs[0].shape[normalize_axis(integers(node, 3)[0], node.inputs[0].rank)]
-
-
-class _Elements(Scatter):
-    """ScatterElementsUpdate: updates of an element are those in its line along the axis."""
-
-    def _axis(self, node: GpuNode) -> int:
-        return normalize_axis(integers(node, 3)[0], node.inputs[0].rank)
-
-    def _line(self, call: Call) -> str:
-        rank, axis = call.node.inputs[0].rank, self._axis(call.node)
-        return ", ".join("t" if k == axis else f"o{k}" for k in range(rank))
-
-    def declare_elements(self, call: Call) -> None:
-        """Coordinates: one per axis."""
-        x, _, updates = call.node.inputs[:3]
-        call.tensor("IN0", x)
-        call.tensor("IN2", updates)
-        call.unravel("UNRAVEL", "o", x.shape)
-        own = ", ".join(f"o{k}" for k in range(x.rank))
-        call.define(COORDINATES="UNRAVEL(i)", OLD=f"IN0_LOAD(IN0_AT({own}))", PLACE="i")
-        call.define(**{"UPDATE(t)": f"IN2_LOAD(IN2_AT({self._line(call)}))"})
-        call.result()
-        call.define(**{"STORE(v)": f"WRITE(v, {own})"})
-
-    def declare_matches(self, call: Call) -> None:
-        """Compare with the coordinate along the axis, where indices reach so far."""
-        x, indices = call.node.inputs[:2]
-        axis = self._axis(call.node)
-        call.tensor("IN1", indices)
-        inside = ["1"]
-        for k in range(x.rank):
-            if k != axis:
-                call.scalars(**{f"LIMIT_{k}": indices.shape[k]})
-                inside.append(f"o{k} < LIMIT_{k}")
-        call.scalars(AXIS=x.shape[axis])
-        matches = f"wrapped(IN1_LOAD(IN1_AT({self._line(call)})), AXIS) == o{axis}"
-        call.define(**{"MATCHES(t)": " && ".join([*inside, matches])})
-
-    def declare_marks(self, call: Call) -> None:
-        """A place is an element; updates are numbered along the axis."""
-        x, indices = call.node.inputs[:2]
-        axis = self._axis(call.node)
-        call.tensor("IN1", indices)
-        call.unravel("MARK_UNRAVEL", "o", indices.shape)
-        own = ", ".join(f"o{k}" for k in range(x.rank))
-        call.scalars(**{f"AXIS_{k}": x.shape[k] for k in range(x.rank)})
-        call.define(
-            MARK_COORDINATES="MARK_UNRAVEL(i) "
-            f"const int along = inside(IN1_LOAD(IN1_AT({own})), AXIS_{axis});"
-        )
-        place = _row_major(["along" if k == axis else f"o{k}" for k in range(x.rank)])
-        call.define(**{
-            "PLACE_OF(i)": f"along < 0 ? -1 : {place}",
-            "NUMBER_OF(i)": f"o{axis}",
-        })  # fmt: skip
-
-    def updates(self, node: GpuNode) -> int:
-        """Those in a line."""
-        return node.inputs[1].shape[self._axis(node)]
-
-    def places(self, node: GpuNode) -> int:
-        """All elements."""
-        return node.inputs[0].elements
-
-
-class _Tuples(Scatter):
-    """ScatterNDUpdate: tuples of coordinates."""
+    source = "movement/scatter_listed.cl"
 
     def refuses(self, node: GpuNode, target: Target) -> str:
-        """One update per tuple of indices."""
-        every = node.inputs[2].rank > 0 or node.inputs[1].shape[-1] == node.inputs[0].rank
-        reason = unless((every, "one update is for several elements"))
-        return reason or super().refuses(node, target)
+        """Of updates that replace others one is enough."""
+        reduces = getattr(node.op, "reduction", Reduction.NONE) is not Reduction.NONE
+        return super().refuses(node, target) or unless((reduces, "its last updates replace others"))
 
-    def declare_elements(self, call: Call) -> None:
-        """Coordinates: one per index of a tuple, the rest of the axes together."""
-        x, indices, updates = call.node.inputs[:3]
-        depth, count = indices.shape[-1], indices.rank - 1
-        rest = tuple(range(depth, x.rank))
-        groups: list[tuple[int, ...]] = [*[(k,) for k in range(depth)], rest]
-        call.tensor("IN0", x, groups)
-        behind = [tuple(range(count)), tuple(range(count, updates.rank))]
-        call.tensor("IN2", updates, behind if updates.rank else [(), ()])
-        sizes = [*x.shape[:depth], math.prod(x.shape[k] for k in rest)]
-        call.unravel("UNRAVEL", "o", sizes)
-        own = ", ".join(f"o{k}" for k in range(depth + 1))
-        call.scalars(**{f"AXIS_{k}": x.shape[k] for k in range(depth)})
-        call.define(
-            COORDINATES="UNRAVEL(i)",
-            OLD=f"IN0_LOAD(IN0_AT({own}))",
-            PLACE=_row_major([f"o{k}" for k in range(depth)]),
+    def call(self, node: GpuNode, target: Target, step: str, lists: Mapping[str, Scratch]) -> Call:
+        """Return a launch that may write the lists."""
+        call = Call("scatter_listed", self.source, node, target)
+        call.define(**{each: each == step for each in _STEPS})
+        for role, scratch in lists.items():
+            call.buffer(role, scratch, "int", written=bool(step))
+        return call
+
+    def elements(self, node: GpuNode, target: Target, lists: Mapping[str, Scratch]) -> Call:
+        """Return the launch that computes elements, but for the number of an element's list."""
+        call = self.call(node, target, "", lists)
+        call.scalars(COUNT=node.inputs[0].elements)
+        self.declare_elements(call)
+        self.declare_combination(call)
+        call.dispatch((node.inputs[0].elements,))
+        return call
+
+
+class ScatterListedInTurn(_Listed):
+    """One work-item lists the updates of a line, one after the other."""
+
+    def yields(self, node: GpuNode, target: Target) -> str:
+        """A work-item of a GPU would take long, and few updates are looked at."""
+        sizes = node.inputs[0].elements, self.updates(node)
+        many = chosen(lambda: all(size >= MANY for size in sizes))
+        return unless(
+            (not target.is_throughput, "one work-item would list many updates"),
+            (many, _FEW),
         )
-        call.define(**{"UPDATE(t)": f"IN2_LOAD(IN2_AT(t, o{depth}))"})
-        call.result(groups)
-        call.define(**{"STORE(v)": f"WRITE(v, {own})"})
 
-    def declare_matches(self, call: Call) -> None:
-        """Compare with each index of a tuple."""
-        indices = call.node.inputs[1]
-        call.tensor("IN1", indices, [tuple(range(indices.rank - 1)), (indices.rank - 1,)])
-        parts = [
-            f"wrapped(IN1_LOAD(IN1_AT(t, {k})), AXIS_{k}) == o{k}" for k in range(indices.shape[-1])
-        ]
-        call.define(**{"MATCHES(t)": " && ".join(parts) or "1"})
+    def launches(self, node: GpuNode, mode: Mode, target: Target) -> list[Launch]:
+        """Return what makes lists, and what computes elements."""
+        lines, wide = self.lines(node)
+        sizes = {"BEGINS": lines * wide, "ENDS": lines * wide, "ORDER": lines * self.updates(node)}
+        lists = {role: Scratch(size, ElementType.i32) for role, size in sizes.items()}
+        makes = self.call(node, target, "IN_TURN", lists)
+        self.declare_lines(makes)
+        makes.dispatch((lines,))
+        elements = self.elements(node, target, lists)
+        self.declare_list(elements)
+        return [makes.launch(), elements.launch()]
 
-    def declare_marks(self, call: Call) -> None:
-        """A place is what a tuple names."""
-        x, indices = call.node.inputs[:2]
-        depth = indices.shape[-1]
-        call.tensor("IN1", indices, [tuple(range(indices.rank - 1)), (indices.rank - 1,)])
-        call.scalars(**{f"AXIS_{k}": x.shape[k] for k in range(depth)})
-        call.define(
-            MARK_COORDINATES=" ".join(
-                f"const int o{k} = inside(IN1_LOAD(IN1_AT(i, {k})), AXIS_{k});"
-                for k in range(depth)
-            )
+
+class ScatterListed(_Listed):
+    """One work-item for each update, which counts those of its place that come before it."""
+
+    def yields(self, node: GpuNode, target: Target) -> str:
+        """Each launch takes a GPU some time, in which it looks at thousands of updates."""
+        many = chosen(lambda: self.updates(node) >= MANY_ON_GPUS)
+        return unless(
+            (target.is_throughput, "one after the other they need not be counted"),
+            (many, _FEW),
         )
-        outside = " || ".join(f"o{k} < 0" for k in range(depth)) or "0"
-        place = _row_major([f"o{k}" for k in range(depth)])
-        call.define(**{"PLACE_OF(i)": f"{outside} ? -1 : {place}", "NUMBER_OF(i)": "i"})
 
-    def updates(self, node: GpuNode) -> int:
-        """All tuples."""
-        return math.prod(node.inputs[1].shape[:-1])
+    def launches(self, node: GpuNode, mode: Mode, target: Target) -> list[Launch]:
+        """Return what counts, places and orders updates, and what computes elements."""
+        places, named = self.places(node), _named(node)
+        sizes = {"BEGINS": places, "ENDS": places, "ORDER": named}
+        lists = {role: Scratch(size, ElementType.i32) for role, size in sizes.items()}
+        kept = {"SLOTS": named, "ARRIVED": named, "TOTAL": 1}
+        more = {role: Scratch(size, ElementType.i32) for role, size in kept.items()}
+        made = []
+        for step in _STEPS[1:]:
+            call = self.call(node, target, step, {**lists, **more})
+            of_places = step in {"CLEARS", "BEGINS_LISTS"}
+            if of_places:
+                call.scalars(PLACES=places)
+            else:
+                call.scalars(NAMED=named)
+                self.declare_marks(call)
+            call.dispatch((places if of_places else named,))
+            made.append(call.launch())
+        elements = self.elements(node, target, lists)
+        elements.define(LIST="PLACE")
+        return [*made, elements.launch()]
 
-    def places(self, node: GpuNode) -> int:
-        """What tuples can name."""
-        return math.prod(node.inputs[0].shape[: node.inputs[1].shape[-1]])
 
-
-def _row_major(coordinates: Sequence[str]) -> str:
-    """Return the number of a place whose axes have the sizes `AXIS_0` and so on."""
-    place = "0"
-    for k, coordinate in enumerate(coordinates):
-        place = f"({place} * AXIS_{k} + {coordinate})" if k else coordinate
-    return place
+def _named(node: GpuNode) -> int:
+    """Return how many places indices name."""
+    indices = node.inputs[1]
+    return indices.elements // (indices.shape[-1] if isinstance(node.op, ScatterNDUpdate) else 1)
 
 
 @kernel(ScatterUpdate)
-class ScatterUpdateMarked(_Slices, ScatterMarked):
+class ScatterUpdateMarked(Slices, ScatterMarked):
     """Slices, many of them."""
 
 
 @kernel(ScatterUpdate)
-class ScatterUpdateRef(_Slices, ScatterRef):
+class ScatterUpdateRef(Slices, ScatterRef):
     """Slices, any number."""
 
 
 @kernel(ScatterElementsUpdate)
-class ScatterElementsMarked(_Elements, ScatterMarked):
+class ScatterElementsMarked(Elements, ScatterMarked):
     """Elements along an axis, many of them."""
 
 
 @kernel(ScatterElementsUpdate)
-class ScatterElementsRef(_Elements, ScatterRef):
+class ScatterElementsListedInTurn(Elements, ScatterListedInTurn):
+    """Elements along an axis, many of them, that are added up or the like, on a processor."""
+
+
+@kernel(ScatterElementsUpdate)
+class ScatterElementsListed(Elements, ScatterListed):
+    """Likewise on a GPU."""
+
+
+@kernel(ScatterElementsUpdate)
+class ScatterElementsRef(Elements, ScatterRef):
     """Elements along an axis, any number."""
 
 
 @kernel(ScatterNDUpdate)
-class ScatterNdMarked(_Tuples, ScatterMarked):
+class ScatterNdMarked(Tuples, ScatterMarked):
     """What tuples name, many of them."""
 
 
 @kernel(ScatterNDUpdate)
-class ScatterNdRef(_Tuples, ScatterRef):
+class ScatterNdListedInTurn(Tuples, ScatterListedInTurn):
+    """What tuples name, many of them, that are added up or the like, on a processor."""
+
+
+@kernel(ScatterNDUpdate)
+class ScatterNdListed(Tuples, ScatterListed):
+    """Likewise on a GPU."""
+
+
+@kernel(ScatterNDUpdate)
+class ScatterNdRef(Tuples, ScatterRef):
     """What tuples name, any number."""
