@@ -24,6 +24,7 @@ from polydevice_gpu.kernels.product.matmul_compressed import (
     MatmulCompressedFed,
     MatmulCompressedMma,
 )
+from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.ops import CompressedMatMul
 from polydevice_gpu.rewrites.compressed import compress_products
 from tests.gpu import graphs
@@ -35,7 +36,7 @@ BLOCKS = TERMS // BLOCK
 
 
 def _compressed(network: Network) -> int:
-    compress_products(network, least=1)
+    compress_products(network, Target(), least=1)
     return sum(isinstance(node.op, CompressedMatMul) for node in network.nodes())
 
 
@@ -128,17 +129,26 @@ def test_decompression_written_out(core, blocked) -> None:
     _check(core, network, given, given @ matrix.T)
 
 
-def test_what_is_no_gain_stays_a_matrix_of_floats(core) -> None:
-    """Many rows, and few elements."""
-    for rows, least in ((64, 1), (1, 1 << 20)):
-        x = Node("x", Parameter(ElementType.f32, Shape([rows, TERMS])))
-        q = constant("w", np.ones((COLUMNS, TERMS), np.uint8)).output
-        wide = Node("wide", Convert(destination_type=ElementType.f32), [q]).output
-        w = Node("scaled", Multiply(), [wide, constant("s", np.float32(0.5)).output]).output
-        y = Node("y", MatMul(transpose_b=True), [x.output, w])
-        network = Network("n", [x], [Node("y/result", Result(output_name="y"), [y.output])])
-        compress_products(network, least)
-        assert not any(isinstance(node.op, CompressedMatMul) for node in network.nodes())
+@pytest.mark.parametrize(
+    ("rows", "least", "lanes", "stays"),
+    [
+        (64, 1, 32, False),
+        (4, 1, 32, True),
+        (1, 1 << 20, 32, False),
+        (64, 1, 1, True),
+        (64, 1 << 20, 1, False),
+    ],
+)
+def test_what_is_no_gain_becomes_a_matrix_of_floats(rows, least, lanes, stays) -> None:
+    """Many rows, on GPUs, and few elements."""
+    x = Node("x", Parameter(ElementType.f32, Shape([rows, TERMS])))
+    q = constant("w", np.ones((COLUMNS, TERMS), np.uint8)).output
+    wide = Node("wide", Convert(destination_type=ElementType.f32), [q]).output
+    w = Node("scaled", Multiply(), [wide, constant("s", np.float32(0.5)).output]).output
+    y = Node("y", MatMul(transpose_b=True), [x.output, w])
+    network = Network("n", [x], [Node("y/result", Result(output_name="y"), [y.output])])
+    compress_products(network, Target(scalar_lanes=lanes), least)
+    assert any(isinstance(node.op, CompressedMatMul) for node in network.nodes()) is stays
 
 
 def test_a_shorter_last_block_stays_a_matrix_of_floats(core) -> None:

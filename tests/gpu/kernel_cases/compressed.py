@@ -18,6 +18,7 @@ def compressed(data: Data) -> Iterator[OpCase]:
     for bits, rows, columns, terms, block in (
         (4, (1,), 13, 160, 32), (8, (1,), 9, 96, 16), (4, (3,), 70, 4160, 64),
         (8, (2, 2), 33, 1056, 1056), (4, (2,), 129, 2048, 128), (8, (1,), 65, 5120, 64),
+        (4, (37,), 18, 416, 32), (8, (3, 11), 21, 1120, 16), (4, (2, 35), 9, 1344, 448),
     ):  # fmt: skip
         draw = data.random.integers
         q = draw(0, 1 << bits, (columns, terms)).astype(np.uint8)

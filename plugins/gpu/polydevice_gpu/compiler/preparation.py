@@ -160,7 +160,7 @@ def fold_ahead(prepared: Prepared) -> None:
             if target.sums_byte_vectors and prepared.settings.floats is not ElementType.f16:
                 round_products(network)
         if prepared.settings.integers:
-            prepared.matrices = hold_matrices(network, prepared.services.evaluate)
+            prepared.matrices = hold_matrices(network, prepared.services.evaluate, target)
         constant_folding(network, prepared.services.evaluate)
         join_branches(network, gpu_wishes(target).leave)
     prepared.constants = set(map(id, _constants(network)))

@@ -1,4 +1,7 @@
-"""Products of few rows with matrices of 4 or 8 bits: the matrix stays as small as it is stored."""
+"""Products with matrices of 4 or 8 bits: the matrix stays as small as it is stored.
+
+Processors read it so for any number of rows, GPUs for few.
+"""
 
 from __future__ import annotations
 
@@ -17,45 +20,47 @@ from polydevice.ops.matmul import MatMul
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.rewrites.integers.compressed import Compressed, compressed
 from polydevice.rewrites.pattern import Replacements
+from polydevice_gpu.kernels.product.matmul_compressed import MOST_ROWS
+from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.ops import CompressedMatMul
 
-MOST_ROWS = 4
-"""With more rows reading the matrix is no longer what takes the time."""
-
-LEAST_ELEMENTS = 1 << 20
-"""Smaller matrices are read from the cache in whatever form."""
+LEAST_ELEMENTS, LEAST_ON_PROCESSORS = 1 << 20, 1 << 16
+"""Smaller matrices are read from the cache in whatever form, and programs for them are there."""
 
 _FLOATS = (ElementType.f16, ElementType.f32)
 
 
-def compress_products(network: Network, least: int = LEAST_ELEMENTS) -> None:
-    """Put CompressedMatMul in the place of products of few rows with dequantised matrices.
+def compress_products(network: Network, target: Target, least: int = 0) -> None:
+    """Put CompressedMatMul in the place of products with dequantised matrices.
 
     Args:
         network: of static shapes; it is changed.
-        least: elements of the smallest matrix that is left compressed.
+        target: whose kernels take few rows, or any.
+        least: elements of the smallest matrix that is left compressed; 0 for what is faster.
     """
     replacements = Replacements()
-    for node in _products(network, least):
+    for node in _products(network, least or _least(target)):
         found = _found(node) if node.inputs[0].desc.is_static else None
-        if found is not None and _has_few_rows(node):
+        if found is not None and (not target.is_throughput or _has_few_rows(node)):
             _put(replacements, node, found, _constants(node, found))
     replacements.apply(network)
 
 
 class Matrix:
-    """A matrix that plans of few rows read as it is stored, and others as floats.
+    """A matrix that plans of few rows, or of any, read as it is stored, and others as floats.
 
     Floats are made when a plan wants them first, and are the same arrays for all plans.
     """
 
-    def __init__(self, product: Node, evaluate: Evaluate) -> None:
+    def __init__(self, product: Node, evaluate: Evaluate, *, takes_any: bool) -> None:
         """Take the second factor of a product.
 
         Args:
             product: its matrix depends on constants alone.
             evaluate: computes constants.
+            takes_any: whether any number of rows will do, if a plan knows it.
         """
+        self.takes_any = takes_any
         self.op = product.operation(MatMul)
         self._evaluate = evaluate
         result = Node("matrix", Result(output_name="matrix"), [product.inputs[1]])
@@ -74,7 +79,7 @@ class Matrix:
 
 
 def hold_matrices(
-    network: Network, evaluate: Evaluate, least: int = LEAST_ELEMENTS
+    network: Network, evaluate: Evaluate, target: Target, least: int = 0
 ) -> dict[int, Matrix]:
     """Put CompressedMatMul in the place of products whose rows are counted only by a plan.
 
@@ -83,7 +88,8 @@ def hold_matrices(
     Args:
         network: of open sizes, before folding; it is changed.
         evaluate: computes constants.
-        least: elements of the smallest matrix that is held.
+        target: whose kernels take few rows, or any.
+        least: elements of the smallest matrix that is held; 0 for what is faster.
 
     Returns:
         id of the packed integers → the matrix, for `settle_matrices`.
@@ -91,21 +97,22 @@ def hold_matrices(
     replacements, users = Replacements(), network.consumers()
     held: dict[int, Matrix] = {}
     made: dict[tuple[Port, bool], list[Port]] = {}
-    products = _products(network, least)
+    products = _products(network, least or _least(target))
     for node in products:
         found, key = _found(node), (node.inputs[1], node.operation(MatMul).transpose_b)
         if found is None or not _are_alone(node.inputs[1], products, users):
             continue
         if key not in made:
             made[key] = _constants(node, found)
-            held[id(made[key][0].node.constant)] = Matrix(node, evaluate)
+            matrix = Matrix(node, evaluate, takes_any=not target.is_throughput)
+            held[id(made[key][0].node.constant)] = matrix
         _put(replacements, node, found, made[key])
     replacements.apply(network)
     return held
 
 
 def settle_matrices(network: Network, held: Mapping[int, Matrix]) -> list[Array]:
-    """Let products of many rows, or of an unknown number, read floats.
+    """Let products of too many rows, or of an unknown number, read floats.
 
     Args:
         network: a copy of one with held matrices, for the sizes of a plan; it is changed.
@@ -125,14 +132,20 @@ def settle_matrices(network: Network, held: Mapping[int, Matrix]) -> list[Array]
         assert x.shape is not None
         assert q.node.constant is not None
         terms = q.node.constant.shape[1] * 8 // node.op.bits
-        if x.shape.is_static and x.shape[-1] == terms and _has_few_rows(node):
-            continue
         matrix = held[id(q.node.constant)]
+        is_known = x.shape.is_static and x.shape[-1] == terms
+        if is_known and (matrix.takes_any or _has_few_rows(node)):
+            continue
         floats = matrix.floats()
         replacements.put_node(node, matrix.op, [x, floats])
         shared += [port.node.constant for port in _made_of(floats)]
     replacements.apply(network)
     return [array for array in shared if array is not None]
+
+
+def _least(target: Target) -> int:
+    """Return the elements of the smallest matrix that gains."""
+    return LEAST_ELEMENTS if target.is_throughput else LEAST_ON_PROCESSORS
 
 
 def _products(network: Network, least: int) -> list[Node]:
