@@ -8,9 +8,16 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from polydevice.ops.matmul import MatMul
+from polydevice_cpu.implement import evaluate
+from polydevice_gpu.compiler.settings import CompileSettings
+from polydevice_gpu.compiler.stages import build_graph
+from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.runtime.plan import HostStep
+from polydevice_gpu.tuning.candidates import launches_of
 from tests.cpu import models
 from tests.cpu.loading import image
+from tests.gpu.graphs import Sketch
 
 INT = np.int64
 
@@ -486,3 +493,28 @@ def test_loops_of_as_many_iterations_as_there_are_rows(core, opencl, ends, start
     check(model, request, inputs[-1])
     for rows in (1, 0):
         check(model, request, image(rows, rows, 8))
+
+
+@pytest.mark.parametrize("columns", [40, 48])
+def test_one_program_multiplies_any_number_of_rows(core, columns) -> None:
+    """Of a processor's tiles the last one has one row, few, or all but one.
+
+    Where there is one tile alone, work-groups are smaller, and else it is the same program.
+    """
+    texts = set()
+    for rows in (1, 2, 5, 17, 64):
+        s = Sketch()
+        y = s.add("y", MatMul(), s.input("x", rows, 61), s.weights("w", 61, columns))
+        target = Target(sizes_vary=True, vector_width=16)
+        graph = build_graph(s.network(y=y), target, evaluate, CompileSettings())
+        (node,) = (each for each in graph.nodes if isinstance(each.op, MatMul))
+        texts |= {each.text for each in launches_of(node.choice, node, target)}
+    assert len(texts) == 2
+    w = image(1, 61, columns)
+    nodes = [("MatMul", ["x", "w"], ["made"], {}), ("Tanh", ["made"], ["y"], {})]
+    model = models.build(nodes, {"x": ["n", 61]}, ["y"], {"w": w})
+    executable = core.load_network(core.read_network(model), "GPU")
+    for rows in (17, 1, 2, 4, 5, 7, 8, 9, 31):
+        x = image(rows, rows, 61)
+        (got,) = executable.infer({"x": x}).values()
+        np.testing.assert_allclose(got, np.tanh(x.astype(float) @ w), rtol=2e-5, atol=2e-5)

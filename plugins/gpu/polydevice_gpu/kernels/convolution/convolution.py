@@ -276,7 +276,7 @@ class _Direct(Kernel):
         blocks, tiles = -(-channels // lanes), -(-width // mode["PIXELS"])
         call.define(LANES=lanes, PIXELS=mode["PIXELS"])
         declare_sums(call)
-        call.define(GROUPED=groups > 1, WHOLE_BLOCKS=channels % lanes == 0)
+        call.define(GROUPED=groups > 1, WHOLE_BLOCKS=channels % lanes == 0, SERVES_ALL=False)
         call.scalars(
             CHANNELS=channels, GROUP_IN=group_in, GROUP_OUT=group_out, BLOCKS=blocks, TILES=tiles
         )

@@ -2,7 +2,7 @@
 // NDRange: {BLOCKS, TILES, batch * OUT_Z * OUT_Y}, first two exchanged unless BLOCKS_FIRST.
 // Layouts: any input; best with its channels side by side.   Types: half, float, bytes; sums in SUM.
 // Needs: KERNEL_*, STRIDE_*, DILATION_*, PAD_*, IN_*, OUT_*, GROUP_IN, GROUP_OUT, CHANNELS, LANES,
-// PIXELS, GROUPED, WHOLE_BLOCKS, SUM, ZERO (of bytes, the number that means 0); weights FILTER packed as [block, tap, in, lane].
+// PIXELS, GROUPED, WHOLE_BLOCKS, SERVES_ALL (numbers of rows of a product), SUM, ZERO (of bytes, the number that means 0); weights FILTER packed as [block, tap, in, lane].
 #define JOIN2(a, b) a##b
 #define JOIN(a, b) JOIN2(a, b)
 #define JOIN3(a, b, c) JOIN(JOIN(a, b), c)
@@ -10,12 +10,46 @@
 #define WEIGHT(c) JOIN(convert_, VECTOR)(JOIN(FILTER_LOAD, LANES)(w + (c) * LANES))
 #define TERM(x, c) (IN0_LOAD(IN0_AT(b, iz, iy, x, first + (c))) - ZERO)
 
+#if WHOLE_BLOCKS
+#define STORE(v, x) JOIN(WRITE, LANES)(v, b, z, y, x, block * LANES)
+#else
+#define STORE(v, x)                                                                                \
+    if (block < BLOCKS - 1)                                                                        \
+        JOIN(WRITE, LANES)(v, b, z, y, x, block * LANES);                                          \
+    else                                                                                           \
+        JOIN3(WRITE, LANES, _FIRST)(CHANNELS - block * LANES, v, b, z, y, x, block * LANES)
+#endif
+
+#if SERVES_ALL
+// The last rows of a product, of which a tile has more: one, half a tile, or all, for which weights are
+// read once.
+#define FEW_ROWS(COUNT)                                                                            \
+    {                                                                                              \
+        VECTOR few[COUNT];                                                                         \
+        for (int p = 0; p < COUNT; p++) few[p] = (VECTOR)(0);                                      \
+        for (int c = 0; c < GROUP_IN; c++) {                                                       \
+            const VECTOR v = WEIGHT(c);                                                            \
+            for (int p = 0; p < COUNT; p++) few[p] += TERM(min(x + p, IN_X - 1), c) * v;           \
+        }                                                                                          \
+        for (int p = 0; p < COUNT && x + p < OUT_X; p++) {                                         \
+            STORE(few[p], x + p);                                                                  \
+        }                                                                                          \
+        return;                                                                                    \
+    }
+#endif
+
 KERNEL(convolution_direct) {
     const int block = get_global_id(BLOCKS_FIRST ? 0 : 1), tile = get_global_id(BLOCKS_FIRST ? 1 : 0);
     const int y = get_global_id(2) % OUT_Y, z = get_global_id(2) / OUT_Y % OUT_Z;
     const int b = get_global_id(2) / OUT_Y / OUT_Z;
     if (block >= BLOCKS || tile >= TILES) return;
     const int x = tile * PIXELS, first = GROUPED ? block * LANES / GROUP_OUT * GROUP_IN : 0;
+#if SERVES_ALL
+    const int w = block * GROUP_IN * LANES;
+    if (x + 1 == OUT_X) FEW_ROWS(1)
+    if (x + (PIXELS + 1) / 2 >= OUT_X) FEW_ROWS((PIXELS + 1) / 2)
+    if (x + PIXELS > OUT_X) FEW_ROWS(PIXELS)
+#endif
     VECTOR sum[PIXELS];
     for (int p = 0; p < PIXELS; p++) sum[p] = (VECTOR)(0);
     for (int kz = 0; kz < KERNEL_Z; kz++) {
@@ -47,13 +81,6 @@ KERNEL(convolution_direct) {
     }
     for (int p = 0; p < PIXELS; p++) {
         if (x + p >= OUT_X) break;
-#if WHOLE_BLOCKS
-        JOIN(WRITE, LANES)(sum[p], b, z, y, x + p, block * LANES);
-#else
-        if (block < BLOCKS - 1)
-            JOIN(WRITE, LANES)(sum[p], b, z, y, x + p, block * LANES);
-        else
-            JOIN3(WRITE, LANES, _FIRST)(CHANNELS - block * LANES, sum[p], b, z, y, x + p, block * LANES);
-#endif
+        STORE(sum[p], x + p);
     }
 }
