@@ -21,8 +21,8 @@
 #endif
 
 #if SERVES_ALL
-// The last rows of a product, of which a tile has more: one, half a tile, or all, for which weights are
-// read once.
+// The last rows of a product, of which a tile has more: half a tile, or all, for which weights are read
+// once. Up to three go alone: that takes no longer, and weights come from the nearest cache.
 #define FEW_ROWS(COUNT)                                                                            \
     {                                                                                              \
         VECTOR few[COUNT];                                                                         \
@@ -46,7 +46,14 @@ KERNEL(convolution_direct) {
     const int x = tile * PIXELS, first = GROUPED ? block * LANES / GROUP_OUT * GROUP_IN : 0;
 #if SERVES_ALL
     const int w = block * GROUP_IN * LANES;
-    if (x + 1 == OUT_X) FEW_ROWS(1)
+    if (OUT_X - x < 4) {
+        for (int row = x; row < OUT_X; row++) {
+            VECTOR alone = (VECTOR)(0);
+            for (int c = 0; c < GROUP_IN; c++) alone += TERM(row, c) * WEIGHT(c);
+            STORE(alone, row);
+        }
+        return;
+    }
     if (x + (PIXELS + 1) / 2 >= OUT_X) FEW_ROWS((PIXELS + 1) / 2)
     if (x + PIXELS > OUT_X) FEW_ROWS(PIXELS)
 #endif
