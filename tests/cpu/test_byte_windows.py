@@ -192,7 +192,8 @@ def test_a_number_for_each_position_and_each_channel_is_added(side, positions, r
 @pytest.mark.parametrize("other", list(Held))
 @pytest.mark.parametrize("result", list(Held))
 @pytest.mark.parametrize("results", [7, 16, 70])
-def test_what_is_added_may_be_of_another_type(result, other, results):
+@pytest.mark.parametrize("function", [Function.ADD, Function.SUBTRACT])
+def test_what_is_added_may_be_of_another_type(function, result, other, results):
     """Also where parts of the result begin in between."""
     rng, channels, sizes = np.random.default_rng(results), 8, (2, 5, 9)
     x = rng.integers(0, 256, (*sizes, channels)).astype(np.uint8)
@@ -200,7 +201,7 @@ def test_what_is_added_may_be_of_another_type(result, other, results):
     lowest = -100 if other is not Held.UNSIGNED else 0
     added = rng.integers(lowest, 100, (*sizes, results)).astype(DTYPES[other])
     given = Integers(Held.UNSIGNED, result, other=other)
-    chain, shares = [Function.ADD], [(0.0, 0.0)]
+    chain, shares = [function], [(0.0, 0.0)]
     if result in RANGES:
         chain, shares = [*chain, Function.CLIP], [*shares, RANGES[result]]
     made = sums.Functions(chain, terms=Terms.ALL_CHANNELS, has_bias=False, integers=given)
@@ -211,7 +212,8 @@ def test_what_is_added_may_be_of_another_type(result, other, results):
     shapes = (2, channels, 5, 9), (2, results, 5, 9)
     told = sums.arguments(*shapes, windows, Numbers.of(given))
     exact_sums = x.astype(np.int64) @ weights[0, 0].astype(np.int64)
-    wanted = exact_sums.astype(np.float32) * np.float32(0.01) + added.astype(np.float32)
+    wanted = exact_sums.astype(np.float32) * np.float32(0.01)
+    wanted += added.astype(np.float32) * (1 if function is Function.ADD else -1)
     for parts in (1, 4):
         calls = [call for part in told.parts(parts) for call in sums.told_of(made, part, constants)]
         got = np.empty(wanted.shape, DTYPES[result])

@@ -249,6 +249,59 @@ def test_integers_of_new_shapes_in_tiles(core, monkeypatch, graph, width, dtype,
         np.testing.assert_array_equal(got, wanted)
 
 
+def curved(g: Graph, dtype, width: int, rank: int) -> bytes:
+    """Windows that Tanh follows, GELU and a difference; products of rows where there is no rank."""
+    x = g.emit("DequantizeLinear", "x", *g.parameters(dtype, 0.04))
+    half, root, one = (g.store(np.float32(n)) for n in (0.5, 2**0.5, 1))
+    for kind in ("tanh", "gelu", "difference"):
+        if rank:
+            weights = g.weights((width, width, *[3] * rank), 0)
+            y = g.emit("Conv", x, weights, kernel_shape=[3] * rank, pads=[1] * 2 * rank)
+        else:
+            y = g.emit("MatMul", x, g.weights((width, width), 1))
+        if kind == "tanh":
+            y = g.emit("Tanh", g.emit("Mul", y, half))
+        elif kind == "gelu":
+            share = g.emit("Add", g.emit("Erf", g.emit("Div", y, root)), one)
+            y = g.emit("Mul", g.emit("Mul", y, share), half)
+        else:
+            y = g.emit("Sub", y, x)
+        y = g.quantised(y, dtype, 0.02 if kind == "tanh" else 0.2)
+        x = g.emit("DequantizeLinear", y, *g.nodes[-1].input[1:])
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    sizes = [width, *"hv"[:rank]] if rank else ["k", width]
+    return model(g, kind, ["n", *sizes], x)
+
+
+@with_tiles_of_bytes
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("width", [24, 68])
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_tanh_and_gelu_in_tiles(core, monkeypatch, rank, width, dtype):
+    """All sizes are computed so, and without tiles none."""
+    monkeypatch.setattr(settling, "RUNS", 3)
+    g = Graph(np.random.default_rng(width + rank))
+    made, rng = curved(g, dtype, width, rank), g.rng
+    for is_in_tiles_ in (True, False):
+        if not is_in_tiles_:
+            monkeypatch.setattr(tiles, "has_tiles_of_bytes", lambda: False)
+        executable = load(core, made, CPU_THREADS_NUM=1)
+        request, found = executable.create_infer_request(), []
+        for n, *sizes in SHAPES[(rows, sounds, pictures)[rank]]:
+            shape = (n, width, *sizes) if rank else (n, *sizes, width)
+            x = spread(rng, shape, dtype)
+            (got,) = (each.copy() for each in request.infer({"x": x}).values())
+            assert_close(got, reference(made, {"x": x})[0])
+            in_tiles = [step.type for step in by_code(executable) if is_in_tiles(step.code)]
+            found.append([any(map(kind.count, ("Tanh", "Gelu"))) for kind in in_tiles])
+            for _ in range(settling.RUNS):
+                request.infer({"x": x})
+            wait_for_settling()
+            (after,) = request.infer({"x": x}).values()
+            np.testing.assert_array_equal(after, got)
+        assert sum(found[-1]) == 2 * is_in_tiles_
+
+
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 def test_the_largest_bytes_of_new_shapes_are_found_by_code(core, dtype):
     """Once there is a plan with formulas."""

@@ -60,7 +60,9 @@ def compared(rng, sizes, results, windows, counts, *, threads=1, side="after"):
     slopes = rng.normal(size=results).astype(np.float32)
     given = Integers(held, result, has_zero, has_factor)
     range_ = RANGES.get(result)
-    chain = (Function.SHIFT, Function.ADD, *([Function.CLIP] if range_ else []))
+    is_added = bool(rng.integers(0, 2))
+    function = Function.ADD if is_added else Function.SUBTRACT
+    chain = (Function.SHIFT, function, *([Function.CLIP] if range_ else []))
     shares = [(0.0, 0.0), (0.0, 0.0), *([range_] if range_ else [])]
     constants = Constants(None, bias, slopes, shares, (1.0, 0.0), scales)
     packed = layer.packed(weights, windows.gaps[1], weights)
@@ -78,7 +80,8 @@ def compared(rng, sizes, results, windows, counts, *, threads=1, side="after"):
     source[...], other[...] = x.reshape(-1), added.reshape(-1)
     sums = exact(x, weights, int(zero[0]) if has_zero else 0, windows, counts).astype(np.float32)
     wanted = sums * (scales * factor if has_factor else scales)
-    wanted = (wanted if bias is None else wanted + bias) + slopes + added
+    wanted = (wanted if bias is None else wanted + bias) + slopes
+    wanted = wanted + added if is_added else wanted - added
     if range_:
         wanted = np.clip(np.rint(wanted), *range_)
     got = guarded(side, wanted.size * result.size_bytes).view(DTYPES[result])

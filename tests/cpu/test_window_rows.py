@@ -17,6 +17,7 @@ from polydevice_cpu.algorithms.by_machine.windows.sums import (
     code_of_all,
 )
 from polydevice_cpu.algorithms.by_machine.windows.tiles import Terms
+from polydevice_cpu.algorithms.by_machine.windows.window_code import Bundle
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.filling.by_machine import suitable_windows as by_machine
@@ -94,6 +95,64 @@ TRANSPOSED = {
 def test_transposed_windows(core, monkeypatch, geometry):
     monkeypatch.setattr(settling, "RUNS", 2)
     assert check(core, across(TRANSPOSED[geometry], FOLLOWED["elu"])) >= 3
+
+
+def branches(rank, results=20):
+    """Convolutions whose results are added, subtracted and divided, and squeezed."""
+    weights = {name: image(n, results, 12, *[3] * rank) / 9 for n, name in enumerate("bcde")}
+    form = {"pads": [1] * 2 * rank}
+    nodes = [("Conv", ["x", name], [f"a{name}"], form) for name in "bcde"]
+    nodes += [("Sub", ["ab", "ac"], ["f"], {}), ("Add", ["f", "ad"], ["g"], {})]
+    nodes += [("Add", ["ae", "g"], ["h"], {}), ("Div", ["h", "three"], ["i"], {})]
+    nodes += [("LeakyRelu", ["i"], ["j"], {"alpha": 0.2}), ("Add", ["j", "ac"], ["k"], {})]
+    nodes += [("Mul", ["k", "three"], ["y"], {})]
+    weights["three"] = np.array(3, np.float32)
+    return models.build(nodes, {"x": ["n", 12, *"hw"[:rank]]}, ["y"], weights)
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+def test_sums_with_several_branches(core, monkeypatch, rank):
+    """One step adds, subtracts and divides; of pictures until plans have settled."""
+    monkeypatch.setattr(settling, "RUNS", 2)
+    model = branches(rank)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    sizes = [(n,) for n in LENGTHS] if rank == 1 else PICTURES
+    feeds = [image(number, 1 + number % 2, 12, *each) for number, each in enumerate(sizes)]
+    assert compared(executable, model, feeds, stays=rank == 1) >= 3
+    request = executable.create_infer_request()
+    x = image(9, 1, 12, *[23] * rank)
+    request.infer({"x": x})
+    found = by_machine_code(executable)
+    assert len(found) == 4
+    assert any(kind.count("Add") > 1 and "Divide" in kind for kind in found)
+    assert any("Subtract" in kind for kind in found)
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("groups", [1, 4])
+def test_several_tensors_that_lie_elsewhere(rng, groups, side):
+    """Each has an address of its own, for other sizes, too."""
+    chain = Function.ADD, Function.LEAKY, Function.SUBTRACT, Function.QUOTIENT, Function.ADD
+    shares = [(0.0, 0.0), (0.5, 0.0), (0.0, 0.0), (3.0, 0.0), (0.0, 0.0)]
+    bundle = None if groups == 1 else Bundle.of(groups, 3, 5)
+    made = Functions(chain, terms=Terms.ALL_CHANNELS, has_bias=False, bundle=bundle)
+    windows = Windows((1, 1), (1, 1), (0, 0), (0, 0), is_depthwise=False, groups=groups)
+    matrices = rng.normal(size=(groups, 3, 5)).astype(np.float32)
+    known = Constants(matrices.reshape(-1, 5), None, None, shares)
+    for high, wide in [(3, 40), (7, 5), (1, 1)]:
+        sizes, placed = (2, high, wide), []
+        for channels in (3, 5, 5, 5, 5):
+            count = 2 * high * wide * channels * groups
+            memory = guarded(side, 4 * count)[: 4 * count].view(np.float32)
+            placed.append(memory.reshape(*sizes, channels * groups))
+            placed[-1][...] = rng.normal(size=placed[-1].shape)
+        x, first, second, third, y = placed
+        told = arguments((2, 3 * groups, *sizes[1:]), (2, 5 * groups, *sizes[1:]), windows)
+        assert code_of(made, told, known).bound([address_of(each) for each in placed])() == 0
+        parts = x.reshape(*sizes, groups, 3)
+        sums = np.einsum("nhwgi,gij->nhwgj", parts, matrices).reshape(y.shape) + first
+        wanted = (np.where(sums > 0, sums, sums / 2) - second) / 3 + third
+        np.testing.assert_allclose(y, wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_tanh_of_any_number(rng):

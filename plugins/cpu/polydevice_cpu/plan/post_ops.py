@@ -24,12 +24,18 @@ _FUNCTIONS = {
 }
 
 OF_ONE_NUMBER: Mapping[Algorithm, Callable[[float], Link]] = {
-    Algorithm.BINARY_MUL: lambda number: (Function.LINEAR, number, 0.0),
+    Algorithm.BINARY_MUL: lambda number: (Function.LINEAR, number, -0.0),
     Algorithm.BINARY_ADD: lambda number: (Function.LINEAR, 1.0, number),
     Algorithm.BINARY_SUB: lambda number: (Function.LINEAR, 1.0, -number),
     Algorithm.BINARY_DIV: lambda number: (Function.QUOTIENT, number, 0.0),
 }
 """Functions with an operand that is one number."""
+
+OF_TENSORS: Mapping[Algorithm, Function] = {
+    Algorithm.BINARY_ADD: Function.ADD,
+    Algorithm.BINARY_SUB: Function.SUBTRACT,
+}
+"""Functions with an operand that lies as the result does."""
 
 
 def link_of(post_op: PostOp) -> Link | None:

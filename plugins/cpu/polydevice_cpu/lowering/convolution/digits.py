@@ -19,13 +19,13 @@ from polydevice_cpu.algorithms.by_machine.amx.digits import Digits
 from polydevice_cpu.algorithms.by_machine.amx.layer import has_tiles_of_bytes
 from polydevice_cpu.algorithms.by_machine.indexed.levels import Grid
 from polydevice_cpu.algorithms.by_machine.windows.covers import Windows
-from polydevice_cpu.algorithms.by_machine.windows.following import LONGEST_OF_BYTES, Function, Link
+from polydevice_cpu.algorithms.by_machine.windows.following import LONGEST_OF_BYTES, Link
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Binary
-from polydevice_cpu.onednn.constants import Algorithm, DataType
+from polydevice_cpu.onednn.constants import DataType
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.passes.integers.grids import grid_of
-from polydevice_cpu.plan.post_ops import OF_ONE_NUMBER, link_of
+from polydevice_cpu.plan.post_ops import OF_ONE_NUMBER, OF_TENSORS, link_of
 from polydevice_cpu.plan.replacement import Fused, Replacement
 from polydevice_cpu.plan.step import IN_TILES, CodeStep
 from polydevice_cpu.plan.value import Value
@@ -235,11 +235,11 @@ def _links(fused: Fused, shape: tuple[int, ...]) -> tuple[list[Link], Value | No
             function = OF_ONE_NUMBER.get(post_op.algorithm)
             is_one = function is not None and operand.size == 1
             link = function(float(operand.item())) if function and is_one else None
-        elif operand is None or post_op.algorithm != Algorithm.BINARY_ADD:
+        elif operand is None or post_op.algorithm not in OF_TENSORS:
             link = None
         else:
             is_whole = operand.shape == shape and operand.dtype == np.float32
-            link = (Function.ADD, 0.0, 0.0) if is_whole else None
+            link = (OF_TENSORS[post_op.algorithm], 0.0, 0.0) if is_whole else None
             added.append(operand)
         if link is None:
             return None

@@ -25,7 +25,12 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
     SUB,
     Instructions,
 )
-from polydevice_cpu.algorithms.by_machine.windows.window_code import AT, WindowCode, at_positions
+from polydevice_cpu.algorithms.by_machine.windows.window_code import (
+    AT,
+    OTHERS,
+    WindowCode,
+    at_positions,
+)
 
 LONGEST, LONGEST_OF_BYTES = 8, 24
 """Functions that may follow; and sums of bytes, as steps are that bring them to 8 bits and back."""
@@ -61,16 +66,23 @@ class Function(Enum):
     """With what the result has held, so that nothing may be computed twice."""
     ADD = "add"
     """With what lies elsewhere as the result does."""
+    SUBTRACT = "subtract"
+    """What lies elsewhere as the result does."""
     MOVE = "move"
     """By a number for each position of an only line, which is added; they lie elsewhere."""
 
 
-_OF_TENSORS = {Function.SUM, Function.ADD}
+_OPCODES = {Function.SUM: ADD, Function.ADD: ADD, Function.SUBTRACT: SUB}
+"""Of what computes with a tensor of the result's shape."""
+
 _OF_POWERS_OF_E = {
     *(Function.LOGISTIC, Function.SWISH, Function.ELU, Function.GELU, Function.TANH),
 }
-_OF_PLACES = {*_OF_TENSORS, Function.MOVE, Function.PRELU, Function.SHIFT}
+_OF_PLACES = {*_OPCODES, Function.MOVE, Function.PRELU, Function.SHIFT}
 """Those that compute otherwise for each channel or position."""
+
+ELSEWHERE = Function.ADD, Function.SUBTRACT, Function.MOVE
+"""Those that read what lies elsewhere."""
 
 UNLIKE_ONEDNN = Function.GELU, Function.TANH
 """What is not the same to the bit as oneDNN's."""
@@ -80,6 +92,11 @@ AS_FLOATS = 0x5B
 
 Link = tuple[Function, float, float]
 """A function that follows, and its two numbers."""
+
+
+def others_of(chain: Sequence[Function]) -> int:
+    """Return how many addresses of what lies elsewhere code is told: one where it reads none."""
+    return max(sum(map(list(chain).count, ELSEWHERE)), 1)
 
 
 _NUMBERS = (
@@ -110,7 +127,7 @@ def append_function(
     sums: Sequence[int],
     function: Function,
     places: Sequence[int],
-    where: tuple[int, int] = (0, 0),
+    where: tuple[int, int, int] = (0, 0, 0),
 ) -> None:
     """Compute a function of sums, in the steps in which oneDNN does.
 
@@ -119,7 +136,8 @@ def append_function(
         sums: vectors.
         function: which.
         places: of its two numbers, of `OF_POWERS` and of a 1, in numbers of 4 bytes behind RDI.
-        where: number and mask of the block of channels, for those that read more of them.
+        where: number and mask of the block of channels, for those that read more of them; and
+            which of the tensors that lie elsewhere is read.
     """
     own, of_powers, one = places
     if function in _OF_PLACES:
@@ -166,11 +184,11 @@ def _append_short(code: Instructions, sum_: int, function: Function) -> None:
 
 
 def _append_of_places(
-    code: WindowCode, sums: Sequence[int], function: Function, where: tuple[int, int]
+    code: WindowCode, sums: Sequence[int], function: Function, where: tuple[int, int, int]
 ) -> None:
     """Compute what has other numbers for each channel of a block, each position, or both."""
-    block, mask = where
-    if function in _OF_TENSORS:
+    block, mask, _ = where
+    if function in _OPCODES:
         _append_tensor(code, sums, function, where)
         return
     if function is Function.MOVE:
@@ -193,29 +211,29 @@ def _append_of_places(
 
 
 def _append_tensor(
-    code: WindowCode, sums: Sequence[int], function: Function, where: tuple[int, int]
+    code: WindowCode, sums: Sequence[int], function: Function, where: tuple[int, int, int]
 ) -> None:
-    """Add what the result has held, or what lies elsewhere as the result does."""
+    """Add what the result has held, or what lies elsewhere as the result does; or subtract that."""
     code.load(RBP, RSP, AT["apart"])
     code.move(R8, RCX)
-    loads = code.loads
-    if function is Function.ADD:
+    block, mask, which = where
+    loads, opcode = code.loads, _OPCODES[function]
+    if function is not Function.SUM:
         loads = code.loads_other
         code.subtract(R8, RDI, code.places["result"])
         for bits in ("49c1", "48c1") if code.shift else ():  # of R8, and of RBP
             last = 0 if bits == "49c1" else 5
             code.raw(f"{bits}{(0xE0 if code.shift > 0 else 0xF8) + last:02x}02")  # shl, sar
-        code.add(R8, RDI, code.places["other"])
+        code.add(R8, RDI, code.places[OTHERS[which]])
     code.scaled(R14, RBP, RBP, 2)
-    block, mask = where
 
     def append(number: int, *place: int) -> None:
         if loads is None:
-            code.vector(ADD, sums[number], sums[number], *place, behind=block, mask=mask)
+            code.vector(opcode, sums[number], sums[number], *place, behind=block, mask=mask)
             return
         code.vector(loads, _COPY, 0, *place, behind=block, kind=2, prefix=1, mask=mask)
         code.vector(AS_FLOATS, _COPY, 0, _COPY, is_memory=False)
-        code.of_vectors(ADD, sums[number], sums[number], _COPY)
+        code.of_vectors(opcode, sums[number], sums[number], _COPY)
 
     at_positions(code, len(sums), R8, RBP, R14, append)
 

@@ -11,18 +11,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from polydevice_cpu.algorithms.by_machine.instructions import R10, R11, RAX, RBP, RDI, RSI, RSP
-from polydevice_cpu.algorithms.by_machine.windows.following import OF_POWERS, Function
+from polydevice_cpu.algorithms.by_machine.windows.following import OF_POWERS, Function, others_of
 from polydevice_cpu.algorithms.by_machine.windows.groups import append_begin
 from polydevice_cpu.algorithms.by_machine.windows.integers import Integers
 from polydevice_cpu.algorithms.by_machine.windows.tiles import Terms, Tile, append_item
 from polydevice_cpu.algorithms.by_machine.windows.window_code import (
     AT,
     KIND,
+    SIZES,
     SIZES_OF_BYTES,
     SIZES_OF_GROUPS,
     SLOTS,
     Bundle,
     WindowCode,
+    with_others,
 )
 
 NARROW = 8, 7, 6, 5, 4, 3, 2, 1
@@ -45,18 +47,18 @@ def kernel(
     """Return code that computes a tile of positions and channels at once.
 
     It takes the address of numbers, named in `SIZES`: the addresses of source (where the window of
-    the first position begins, in or before the picture), of what is added to the result and lies
-    as that does, result, weights (a row of channels for each element of a window) and bias; how
-    many tiles of channels there are; bytes between two elements of a window, and between two rows
-    of weights; which elements of the last block there are, as bits; the bytes from bias to slopes;
-    how many pictures there are, and bytes from one to the next in source, result and weights; how
-    many kinds of rows there are, and of columns; bytes from what is read for a row (column) to what
-    is read for the next, and between these; bytes between two lines of a window, and between two
-    elements of a line; how many rows of weights a line has, and how many belong to one of its
-    elements. Behind them are floats: 1 and 0 (the least number of all, where the largest is looked
-    for), two for each function that follows, and `OF_POWERS`. Then kinds of rows, and of columns:
-    the first one, how many there are, the first line (element) of their windows that is in the
-    picture, and the first behind it.
+    the first position begins, in or before the picture), of what is added to the result and lies as
+    that does (of each, where there are several), result, weights (a row of channels for each
+    element of a window) and bias; how many tiles of channels there are; bytes between two elements
+    of a window, and between two rows of weights; which elements of the last block there are, as
+    bits; the bytes from bias to slopes; how many pictures there are, and bytes from one to the next
+    in source, result and weights; how many kinds of rows there are, and of columns; bytes from what
+    is read for a row (column) to what is read for the next, and between these; bytes between two
+    lines of a window, and between two elements of a line; how many rows of weights a line has, and
+    how many belong to one of its elements. Behind them are floats: 1 and 0 (the least number of
+    all, where the largest is looked for), two for each function that follows, and `OF_POWERS`. Then
+    kinds of rows, and of columns: the first one, how many there are, the first line (element) of
+    their windows that is in the picture, and the first behind it.
 
     Of bytes, it takes those named in `SIZES_OF_BYTES`: besides, the addresses of a zero point (of 4
     bytes) and of a factor (a float), and the bytes from bias to what sums of each channel are
@@ -73,7 +75,8 @@ def kernel(
         integers: how bytes are read and what becomes of their sums; None where there are floats.
         bundle: of groups of channels; None where there are no groups.
     """
-    code = WindowCode() if bundle is None else WindowCode(SIZES_OF_GROUPS, bundle=bundle)
+    sizes = with_others(SIZES if bundle is None else SIZES_OF_GROUPS, others_of(chain))
+    code = WindowCode(sizes, bundle=bundle)
     if integers is not None:
         held = integers.result.value, integers.other.value
         code = WindowCode(SIZES_OF_BYTES, *held, integers.shift)

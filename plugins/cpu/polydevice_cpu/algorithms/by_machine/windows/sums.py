@@ -23,7 +23,7 @@ from polydevice_cpu.algorithms.by_machine.windows.covers import (
     Windows,
     cover_of,
 )
-from polydevice_cpu.algorithms.by_machine.windows.following import OF_POWERS, Function
+from polydevice_cpu.algorithms.by_machine.windows.following import OF_POWERS, Function, others_of
 from polydevice_cpu.algorithms.by_machine.windows.integers import Integers
 from polydevice_cpu.algorithms.by_machine.windows.kernel import kernel
 from polydevice_cpu.algorithms.by_machine.windows.kinds import NUMBERS, Kinds, kinds_of
@@ -199,6 +199,7 @@ class Functions:
         bundle: of groups of channels; None where there are no groups.
         chain: what follows.
         has_bias: whether there is a bias.
+        others: how many addresses of what lies elsewhere are told.
     """
 
     def __init__(
@@ -213,6 +214,7 @@ class Functions:
         """Emit nothing yet."""
         self.chain, self._terms, self.has_bias = tuple(chain), terms, has_bias
         self.integers, self.bundle = integers, bundle
+        self.others = others_of(self.chain)
         self._found: dict[Tile, Any] = {}
 
     def beside(self, place: int) -> int:
@@ -378,7 +380,8 @@ many numbers further of bytes, or of channels in groups."""
 def told_of(made: Functions, given: TileCalls, constants: Constants) -> list[Told] | None:
     """Return calls that are to be told addresses of a source, of what is added, and of a result.
 
-    Of bytes, before the result's, they are told those of a zero point, and of a factor.
+    Of bytes, before the result's, they are told those of a zero point, and of a factor. Where
+    several tensors are added, they are told the address of each.
 
     Args:
         made: functions of tiles.
@@ -395,10 +398,11 @@ def told_of(made: Functions, given: TileCalls, constants: Constants) -> list[Tol
     rest = *before, rows.size, columns.size, *behind
     rest += *constants.told, *rows.numbers, *columns.numbers
     more = () if made.integers is None else (0, 0)
-    return [
-        (function, (first + source, made.beside(at + result), *more, at + result, *words, *rest))
-        for function, (source, result), words in heads
-    ]
+    found = list[Told]()
+    for function, (source, result), words in heads:
+        others = [made.beside(at + result)] * made.others
+        found.append((function, (first + source, *others, *more, at + result, *words, *rest)))
+    return found
 
 
 def code_of(
@@ -427,12 +431,14 @@ def code_of(
     sizes = array("q", (*before, rows.size, columns.size, *behind))
     kinds = array("q", rows.numbers + columns.numbers)
     end = len(numbers)
-    is_plain = made.integers is None
+    is_plain, behind_others = made.integers is None, 1 + made.others
     more = _MORE_OF_GROUPS if made.bundle else 0 if is_plain else _MORE_OF_BYTES
+    more += made.others - 1
     for start in reversed(starts):
         numbers[start] += first - known.first
-        numbers[start + 1] += made.beside(at) - made.beside(known.at)
-        numbers[start + (2 if is_plain else 4)] += at - known.at
+        for place in range(start + 1, start + behind_others):
+            numbers[place] += made.beside(at) - made.beside(known.at)
+        numbers[start + behind_others + (0 if is_plain else 2)] += at - known.at
         numbers[start + _SIZES_AT + more : start + _SIZES_AT + more + len(sizes)] = sizes
         numbers[end - len(kinds) : end] = kinds
         end = start

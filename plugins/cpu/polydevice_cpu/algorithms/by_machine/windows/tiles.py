@@ -30,7 +30,11 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
     STORE,
     Instructions,
 )
-from polydevice_cpu.algorithms.by_machine.windows.following import Function, append_function
+from polydevice_cpu.algorithms.by_machine.windows.following import (
+    ELSEWHERE,
+    Function,
+    append_function,
+)
 from polydevice_cpu.algorithms.by_machine.windows.groups import append_channels, append_taps
 from polydevice_cpu.algorithms.by_machine.windows.integers import (
     Held,
@@ -255,7 +259,8 @@ def append_rest(
                 code.vector(ADD, sum_, sum_, RBX, behind=block, mask=mask)
         for number, function in enumerate(chain):
             places = [2 * (code.pairs + each) for each in (number, len(chain), -1)]
-            append_function(code, sums, function, places, (block, mask))
+            which = sum(map(chain[:number].count, ELSEWHERE))
+            append_function(code, sums, function, places, (block, mask, which))
     code.load(RDI, RSP, AT["apart"])
     code.scaled(R13, RDI, RDI, 2)
     for block, mask in enumerate(masks):

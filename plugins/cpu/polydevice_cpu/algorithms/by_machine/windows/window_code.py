@@ -39,6 +39,16 @@ SIZES_OF_GROUPS = (
 )
 """The same where channels are in groups."""
 
+OTHERS = ("other", *(f"other {number}" for number in range(1, 8)))
+"""Names of what lies elsewhere and is added."""
+
+
+def with_others(sizes: Sequence[str], count: int) -> tuple[str, ...]:
+    """Return sizes with the addresses of so many tensors that lie elsewhere."""
+    first, _, *rest = sizes
+    return first, *OTHERS[:count], *rest
+
+
 KIND = 4
 """Numbers of a kind of rows or columns."""
 

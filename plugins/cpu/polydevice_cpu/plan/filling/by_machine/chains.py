@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from typing import TypeGuard
+
 import numpy as np
 
 from polydevice.dtype import Array
@@ -13,32 +17,40 @@ from polydevice_cpu.algorithms.by_machine.windows.following import (
     Link,
 )
 from polydevice_cpu.onednn.attributes import Attributes, Binary, PostOp, Prelu, Sum
-from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType
+from polydevice_cpu.onednn.constants import Arg, DataType
 from polydevice_cpu.onednn.descriptor import Descriptor, is_strided
 from polydevice_cpu.onednn.primitive import Argument, SymbolicPrimitive
 from polydevice_cpu.plan.filling.recipe import ValueForm
-from polydevice_cpu.plan.post_ops import link_of
+from polydevice_cpu.plan.post_ops import OF_ONE_NUMBER, OF_TENSORS, link_of
 
 ONE_SLOPE_PER_CHANNEL, _SUMS = Prelu(2), (Sum(), Sum(1.0, DataType.F32))
 
 
 def chain_of(
-    attributes: Attributes, result: Argument, *, as_onednn: bool = False
+    attributes: Attributes,
+    result: Argument,
+    constants: Mapping[int, Array | None] | None = None,
+    *,
+    as_onednn: bool = False,
 ) -> tuple[Link, ...] | None:
     """What follows; None where there is no code for it.
 
     Args:
         attributes: of a primitive.
         result: the layout of what it computes.
+        constants: the numbers of constants, by index on execution; None while none are known.
         as_onednn: whether it has to be the same to the bit as oneDNN's.
     """
-    made = [_link(each, result) for each in attributes.post_ops]
+    made = [
+        _number_link(each, operand_of(number), constants) if _is_one(each) else _link(each, result)
+        for number, each in enumerate(attributes.post_ops)
+    ]
     found = tuple(each for each in made if each is not None)
     functions = [function for function, *_ in found]
     if as_onednn and not set(functions).isdisjoint(UNLIKE_ONEDNN):
         return None
-    are_single = all(functions.count(each) < 2 for each in (Function.PRELU, Function.ADD))
-    return found if are_single and len(found) == len(made) <= LONGEST else None
+    is_known = len(found) == len(made) <= LONGEST and functions.count(Function.PRELU) < 2
+    return found if is_known else None
 
 
 def _link(post_op: PostOp, result: Argument) -> Link | None:
@@ -46,9 +58,32 @@ def _link(post_op: PostOp, result: Argument) -> Link | None:
         return Function.PRELU, 0.0, 0.0
     if post_op in _SUMS:
         return Function.SUM, 0.0, 0.0
-    if isinstance(post_op, Binary) and post_op.algorithm == Algorithm.BINARY_ADD:
-        return (Function.ADD, 0.0, 0.0) if lies_as(post_op.operand, result) else None
+    if isinstance(post_op, Binary) and post_op.algorithm in OF_TENSORS:
+        lies_so = lies_as(post_op.operand, result)
+        return (OF_TENSORS[post_op.algorithm], 0.0, 0.0) if lies_so else None
     return link_of(post_op)
+
+
+def _is_one(post_op: PostOp) -> TypeGuard[Binary]:
+    """Whether it has an operand that is one number for all sizes."""
+    if not isinstance(post_op, Binary) or not is_known(*post_op.operand.shape):
+        return False
+    return math.prod(post_op.operand.shape) == 1
+
+
+def _number_link(
+    post_op: Binary, index: int, constants: Mapping[int, Array | None] | None
+) -> Link | None:
+    """What follows of one number, which is 1 while none is known; None where it is no constant."""
+    number = np.ones(1) if constants is None else constants.get(index)
+    if number is None or post_op.algorithm not in OF_ONE_NUMBER:
+        return None
+    return OF_ONE_NUMBER[post_op.algorithm](float(number[0]))
+
+
+def operand_of(number: int, argument: Arg = Arg.SRC_1) -> int:
+    """Return the index on execution of what a post-operation reads."""
+    return Arg.ATTR_POST_OP * (number + 1) | argument
 
 
 def lies_as(layout: Descriptor, result: Argument, *, of_any_type: bool = False) -> bool:
@@ -69,16 +104,18 @@ def is_known(*sizes: Number) -> bool:
     return not any(map(is_symbolic, sizes))
 
 
-def inputs_of(given: SymbolicPrimitive) -> tuple[int, int]:
+def inputs_of(given: SymbolicPrimitive) -> tuple[int, ...]:
     """Return what a primitive that `may_be_by_machine` reads: its source, and what is added.
 
     By index on execution; the source once more where there is nothing to add.
     """
     attributes = next(each for each in given.arguments if isinstance(each, Attributes))
-    for number, post_op in enumerate(attributes.post_ops):
-        if isinstance(post_op, Binary):
-            return Arg.SRC, Arg.ATTR_POST_OP * (number + 1) | Arg.SRC_1
-    return Arg.SRC, Arg.SRC
+    others = tuple(
+        operand_of(number)
+        for number, post_op in enumerate(attributes.post_ops)
+        if isinstance(post_op, Binary) and not _is_one(post_op)
+    )
+    return (Arg.SRC, *others) if others else (Arg.SRC, Arg.SRC)
 
 
 def numbers_of(form: ValueForm) -> Array | None:

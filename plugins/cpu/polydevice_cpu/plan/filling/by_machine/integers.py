@@ -2,6 +2,7 @@
 
 oneDNN generates code for each size, most of which multiplies with AMX. Sums of bytes are exact in
 any order, and what follows is computed in the same steps, so that answers are the same to the bit.
+Of Tanh and GELU, which are not, all sizes are computed in AMX tiles or none.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from polydevice.symbolic_size import Number, is_symbolic, is_within
 from polydevice_cpu.algorithms.by_machine.code import has_avx512, may_share
 from polydevice_cpu.algorithms.by_machine.windows.covers import FLOATS, Numbers
 from polydevice_cpu.algorithms.by_machine.windows.following import (
+    ELSEWHERE,
     LONGEST_OF_BYTES,
     UNLIKE_ONEDNN,
     Function,
@@ -30,9 +32,9 @@ from polydevice_cpu.onednn.attributes import Attributes, Binary, PostOp, Prelu, 
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor, is_strided, row_major
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
-from polydevice_cpu.plan.filling.by_machine.chains import is_known, lies_as, numbers_of
+from polydevice_cpu.plan.filling.by_machine.chains import is_known, lies_as, numbers_of, operand_of
 from polydevice_cpu.plan.filling.recipe import Packing, ValueForm
-from polydevice_cpu.plan.post_ops import OF_ONE_NUMBER, link_of
+from polydevice_cpu.plan.post_ops import OF_ONE_NUMBER, OF_TENSORS, link_of
 
 _PRODUCT, _CONVOLUTIONS = "matmul", ("convolution_forward", "deconvolution_forward")
 _PLACES = dict.fromkeys(_CONVOLUTIONS, (3, 4, 5, 6, 11)) | {_PRODUCT: (1, 2, 3, 4, 5)}
@@ -49,7 +51,6 @@ _FLIP: float = struct.unpack("<f", struct.pack("<I", 0x80808080))[0]
 """Four times 128, as a float."""
 
 _BY_CHANNEL = (Function.SHIFT, Function.PRELU)
-_ELSEWHERE = (Function.ADD, Function.MOVE)
 
 _ZERO, _FACTOR = Arg.ATTR_ZERO_POINTS | Arg.SRC, Arg.ATTR_SCALES | Arg.SRC
 _SCALES = Arg.ATTR_SCALES | Arg.WEIGHTS
@@ -105,6 +106,8 @@ class Prepared(NamedTuple):
             steps: how many.
             most_us: what they may in floats; in plans that run often less than `LESS_US`.
         """
+        if not set(self.functions.chain).isdisjoint(UNLIKE_ONEDNN):
+            return False  # of all sizes
         most_us = most_us * LONGER if most_us > LESS_US else most_us
         return bool(is_within(steps * self.more_ns, (most_us + LESS_US) * 1e3))
 
@@ -149,9 +152,9 @@ def read_of(given: SymbolicPrimitive) -> tuple[int, ...]:
     attributes = _sides(given).attributes
     integers, added = _integers(given), int(Arg.SRC)
     for number, post_op in enumerate(attributes.post_ops):
-        link = _link(given, post_op, _operand(number), None)
-        if link is not None and link[0] in _ELSEWHERE:
-            added = _operand(number)
+        link = _link(given, post_op, operand_of(number), None)
+        if link is not None and link[0] in ELSEWHERE:
+            added = operand_of(number)
     zero = _ZERO if integers.has_zero else int(Arg.SRC)
     return int(Arg.SRC), added, zero, _FACTOR if integers.has_factor else int(Arg.SRC)
 
@@ -175,6 +178,7 @@ def has_code_of_bytes(given: SymbolicPrimitive, *, in_tiles: bool) -> bool:
         and (given.threads == 1 or may_share())
         and all(map(_is_plain, attributes.quantisation))
         and (in_tiles or _rest(given) is not None)
+        and (in_tiles or not _has_unlike(given))
         and _links(given, None) is not None
     )
 
@@ -298,11 +302,6 @@ def _other(given: SymbolicPrimitive) -> Held:
     return Held.FLOATS
 
 
-def _operand(number: int, argument: Arg = Arg.SRC_1) -> int:
-    """Index on execution of what a post-operation reads."""
-    return Arg.ATTR_POST_OP * (number + 1) | argument
-
-
 def _links(
     given: SymbolicPrimitive, constants: Mapping[int, Array | None] | None
 ) -> list[Link] | None:
@@ -315,17 +314,23 @@ def _links(
     *_, result, attributes = _sides(given)
     found = []
     for number, post_op in enumerate(attributes.post_ops):
-        link = _link(given, post_op, _operand(number), constants)
-        if link is None or link[0] in UNLIKE_ONEDNN:
+        link = _link(given, post_op, operand_of(number), constants)
+        if link is None:
             return None
         found.append(link)
     range_ = _RANGES.get(_HELD[result.data_type])
     if range_ is not None:
         found.append((Function.CLIP, *range_))
     functions = [link[0] for link in found]
-    kinds = _BY_CHANNEL, _ELSEWHERE
+    kinds = _BY_CHANNEL, ELSEWHERE
     are_single = all(sum(map(functions.count, kind)) < 2 for kind in kinds)
     return found if are_single and len(found) <= LONGEST_OF_BYTES else None
+
+
+def _has_unlike(given: SymbolicPrimitive) -> bool:
+    """Whether something follows that is not the same to the bit as oneDNN's."""
+    links = map(link_of, _sides(given).attributes.post_ops)
+    return any(link is not None and link[0] in UNLIKE_ONEDNN for link in links)
 
 
 def _link(
@@ -344,8 +349,9 @@ def _link(
     if not isinstance(post_op, Binary):
         return link_of(post_op)
     operand = post_op.operand
-    if post_op.algorithm == Algorithm.BINARY_ADD and lies_as(operand, result, of_any_type=True):
-        return (Function.ADD, 0.0, 0.0) if operand.data_type in _HELD else None
+    function = OF_TENSORS.get(post_op.algorithm)
+    if function is not None and lies_as(operand, result, of_any_type=True):
+        return (function, 0.0, 0.0) if operand.data_type in _HELD else None
     if operand.data_type is not DataType.F32:
         return None
     if post_op.algorithm == Algorithm.BINARY_ADD and _is_by_position(given, operand):
@@ -394,10 +400,10 @@ def _is_by_channel(given: SymbolicPrimitive, operand: Descriptor) -> bool:
 def _by_channel(given: SymbolicPrimitive, constants: Mapping[int, Array | None]) -> Array | None:
     """The numbers of the function that has others for each channel, if there is one."""
     for number, post_op in enumerate(_sides(given).attributes.post_ops):
-        link = _link(given, post_op, _operand(number), constants)
+        link = _link(given, post_op, operand_of(number), constants)
         if link is not None and link[0] in _BY_CHANNEL:
             is_slope = isinstance(post_op, Prelu)
-            return constants.get(_operand(number, Arg.WEIGHTS if is_slope else Arg.SRC_1))
+            return constants.get(operand_of(number, Arg.WEIGHTS if is_slope else Arg.SRC_1))
     return None
 
 

@@ -236,7 +236,11 @@ def _ready(
     packed = in_rows(packing(given_weights, given.witness.weights).storage.array, plain)
     if packed is None:
         return None
-    followed = chain_of(attributes, result) or ()
+    behind = [at for at in numbers if at >= Arg.ATTR_POST_OP]
+    others = {at: numbers_of(forms[numbers[at]]) for at in behind}
+    followed = chain_of(attributes, result, others)
+    if followed is None:
+        return None
     chain, has_bias = [link[0] for link in followed], bias is not None
     functions = Functions(chain, terms=Terms.ALL_CHANNELS, has_bias=has_bias)
     shares = [link[1:] for link in followed]

@@ -382,10 +382,11 @@ def _form(
     constants = {at: forms[n] for at, n in numbers.items() if at not in no_constants}
     attributes = next(each for each in given.arguments if isinstance(each, Attributes))
     is_own = is_depthwise(given)
-    followed, has_bias = chain_of(attributes, given.dst) or (), Arg.BIAS in constants
-    weights, others = constants[Arg.WEIGHTS], {**constants}
-    del others[Arg.WEIGHTS]
-    found = {index: numbers_of(form) for index, form in others.items()}
+    weights = constants.pop(Arg.WEIGHTS)
+    found = {index: numbers_of(form) for index, form in constants.items()}
+    if any(each is None for each in found.values()):
+        return None
+    followed, has_bias = chain_of(attributes, given.dst, found) or (), Arg.BIAS in found
     array = weights.given.storage.array
     chain, shares = [link[0] for link in followed], [link[1:] for link in followed]
     terms = Terms.OWN_CHANNEL if is_own else Terms.ALL_CHANNELS
@@ -394,10 +395,8 @@ def _form(
     code = Functions(chain, terms=terms, has_bias=has_bias, bundle=bundle)
     if array is None or array.dtype != np.float32 or not weights.is_packed:
         return None
-    if any(each is None for each in found.values()):
-        return None
-    bias = found.pop(Arg.BIAS, None)
-    slopes = next(iter(found.values()), None)
+    bias = found.get(Arg.BIAS)
+    slopes = next((found[at] for at in found if at % Arg.ATTR_POST_OP == Arg.WEIGHTS), None)
     if given.name == "matmul":
         packed = dense(packing, array)
         return _Form(array.shape[1:], False, code, Constants(packed, bias, None, shares))
