@@ -218,3 +218,36 @@ def test_borders_and_statistics_of_any_sizes_are_numbers(core, mode, threads):
             seen |= late(executable)
     assert "Pad" not in seen
     assert threads > 1 or "MVN" not in seen  # which threads share where there are many numbers
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_is_before_a_tail_is_a_table(core, monkeypatch, threads):
+    """Sizes that the data tells are a step of its own behind; another result is there before."""
+    monkeypatch.setattr(settling, "RUNS", 3)
+    nodes = [*layers("x"), ("Relu", ["p4"], ["r"], {}), ("NonZero", ["r"], ["places"], {})]
+    nodes += [("Transpose", ["places"], ["rows"], {}), ("GatherND", ["q4", "rows"], ["y"], {})]
+    model = built(nodes, {"x": ["n", WIDTH]}, ["y", "q4"])
+    executable = load(core, model, CPU_THREADS_NUM=threads)
+    request, found = executable.create_infer_request(), []
+    for rows in (3, 9, 5, 31, 1, 14, 40):
+        x = image(rows, rows, WIDTH)
+        for _ in range(settling.RUNS):
+            plan = run(executable, request, model, {"x": x})
+            found.append(isinstance(plan, TablePlan) and late(executable))
+        wait_for_settling()
+        run(executable, request, model, {"x": x})
+    assert {"Tail"} in found
+    assert "NonZero" in executable.explain()
+
+
+def test_inputs_of_any_rank(core):
+    """The rank of the first inference is expected, and others are right, too."""
+    model = built(layers("x"), {"x": None}, ["q4"])
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    request = executable.create_infer_request()
+    for rows in (3, 9, 5, 31):
+        run(executable, request, model, {"x": image(rows, 2, rows, WIDTH)})
+    assert not late(executable)
+    for shape in [(7, WIDTH), (1, 2, 5, WIDTH), (2, 11, WIDTH)]:
+        run(executable, request, model, {"x": image(1, *shape)})
+    assert not late(executable)

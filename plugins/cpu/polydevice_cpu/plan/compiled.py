@@ -16,6 +16,7 @@ from polydevice.network import Network
 from polydevice.ops.control_flow import Iteration
 from polydevice.runtime.plan_cache import LEAST_BYTES, Bindings, PlanCache, Shapes, plans_limit
 from polydevice.runtime.templates import Templates
+from polydevice.shape import Shape
 from polydevice.symbolic_trace import Trace
 from polydevice_cpu.implement import evaluate
 from polydevice_cpu.onednn.ahead import ahead
@@ -79,6 +80,11 @@ def shapes_of(arrays: Sequence[Array]) -> Shapes:
     return tuple([None if array.dtype.hasobject else array.shape for array in arrays])
 
 
+def _templates(shapes: Sequence[Shape | None]) -> Templates[Plan]:
+    """Return none as yet."""
+    return Templates[Plan](shapes, patience=PATIENCE, is_one_alike=True)
+
+
 class CompiledNetwork:
     """A network ready to be planned for any input shapes it admits; shared by its requests."""
 
@@ -116,7 +122,8 @@ class CompiledNetwork:
         self.plans_bytes = plans_limit(memory) // share
         self.plans = PlanCache[Plan](self.plans_bytes, LEAST_BYTES // share)
         shapes = [parameter.output.shape for parameter in network.parameters]
-        self.templates = Templates[Plan](shapes, patience=PATIENCE, is_one_alike=True)
+        self.templates = _templates(shapes)
+        self._shapes = shapes
         self._templates_of_classes: list[PlanTemplate] = []  # by the thread that settles alone
         self._settling = Settling() if settling is None else settling
         are_open = not all(shape is not None and shape.is_static for shape in shapes)
@@ -193,10 +200,20 @@ class CompiledNetwork:
         )
 
     def _make(self, shapes: Shapes) -> Plan:
+        if None in self._shapes and None not in shapes:
+            self._take_ranks(shapes)
         plan = self.templates.plan(shapes, self._make_of_numbers, self._make_template)
         keep_verdicts()
         self._check_memory(shapes, plan)
         return plan
+
+    def _take_ranks(self, shapes: Shapes) -> None:
+        """Expect the ranks of the first inference where the network tells none."""
+        self._shapes = [
+            Shape([None] * len(given or ())) if known is None else known
+            for known, given in zip(self._shapes, shapes, strict=True)
+        ]
+        self.templates = _templates(self._shapes)
 
     def _check_memory(self, shapes: Shapes, plan: Plan) -> None:
         needed = plan.arena_bytes + plan.scratchpad_bytes

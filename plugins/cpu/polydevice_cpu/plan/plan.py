@@ -33,6 +33,9 @@ ARRAY_BYTES = 4_000
 Result = tuple[tuple[int, ...], np.dtype[Any]]
 """Shape and type of an output."""
 
+OF_TAIL: Result = ((0,), np.dtype(np.float32))
+"""What is said of one that a tail computes."""
+
 
 @dataclass(frozen=True)
 class PlanParts:
@@ -104,8 +107,7 @@ class Plan:
             by_machine(step, as_onednn=is_filled, is_alone=parts.is_alone) for step in parts.steps
         ]
         self._outputs = outputs = parts.outputs
-        nothing: Result = ((0,), np.dtype(np.float32))
-        results = [nothing if each is None else (each.shape, each.dtype) for each in outputs]
+        results = [OF_TAIL if each is None else (each.shape, each.dtype) for each in outputs]
         self._note(parts, parts.once, results)
         self.whole_outputs = [index for index, each in enumerate(outputs) if each is not None]
         tails = [step for step in steps if isinstance(step, TailStep)]

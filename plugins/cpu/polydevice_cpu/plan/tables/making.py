@@ -40,7 +40,6 @@ from polydevice_cpu.plan.step import (
     CodeStep,
     Compute,
     PrimitiveStep,
-    TailStep,
 )
 from polydevice_cpu.plan.tables.form import (
     ARENA,
@@ -80,8 +79,6 @@ def table_template(
         sizes: of a plan that was filled in.
         pause: called again and again meanwhile.
     """
-    if any(isinstance(step, TailStep) for step in parts.steps):
-        return None
     try:
         with tracing(pause) as trace:
             numbers = formulas.traced(trace, [trace.input(size) for size in sizes])
@@ -198,6 +195,7 @@ class Making:
         self._shapes = tuple(
             filled.value(number).shape if form.place >= 0 else form.given.shape
             for number in recipe.outputs
+            if number >= 0
             for form in (recipe.values[number],)
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +13,8 @@ import numpy.typing as npt
 from polydevice.errors import InternalError
 from polydevice.tensor import TensorDesc
 from polydevice_cpu.onednn.descriptor import Descriptor
-from polydevice_cpu.plan.plan import Plan, PlanParts, inputs_of
-from polydevice_cpu.plan.step import Compute, PrimitiveStep, Step, Strips
+from polydevice_cpu.plan.plan import OF_TAIL, Plan, PlanParts, Result, inputs_of
+from polydevice_cpu.plan.step import Compute, PrimitiveStep, Step, Strips, TailStep
 from polydevice_cpu.plan.tables.form import Order, TableForm
 from polydevice_cpu.plan.value import Kind, Storage, Value
 
@@ -67,23 +67,26 @@ class TablePlan(Plan):
         strips: Mapping[int, FilledStrips],
         late: Mapping[int, Step],
         kept: Mapping[int, Storage],
-        results: list[tuple[tuple[int, ...], np.dtype[Any]]],
+        results: list[Result | None],
         arena_bytes: int,
         again: Callable[[], Plan | None],
     ) -> None:
         """Take over what a plan consists of, with the template's parts but for `inputs`.
 
-        `again` makes it with all its steps.
+        `results` are the shape and type of each output, None where a tail computes it; `again`
+        makes the plan with all its steps.
         """
         self.form, self.order = form, order
         self.numbers, self.sizes, self.arrays = numbers, sizes, arrays
         self.strips, self.late, self.kept = strips, late, kept
         self._again = again
-        self._note(parts, form.once, results)
+        self._note(parts, form.once, [each or OF_TAIL for each in results])
         self._inputs = inputs
-        self.whole_outputs = list(range(len(results)))
-        self.new_results = frozenset(self.whole_outputs)
-        self.result_bytes = sum(math.prod(shape) * dtype.itemsize for shape, dtype in results)
+        self.whole_outputs = [index for index, each in enumerate(results) if each is not None]
+        tails = [step.new for step in late.values() if isinstance(step, TailStep)]
+        self.new_results = frozenset(self.whole_outputs).union(*tails)
+        whole = [each for each in results if each is not None]
+        self.result_bytes = sum(math.prod(shape) * dtype.itemsize for shape, dtype in whole)
         primitives = [step for step in late.values() if isinstance(step, PrimitiveStep)]
         counted = len(late) - len(primitives) + len(strips)
         counted += len(arrays) - arrays.count(None)

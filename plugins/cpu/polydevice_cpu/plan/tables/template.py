@@ -24,7 +24,7 @@ from polydevice_cpu.plan.filling.needs import Numbers
 from polydevice_cpu.plan.filling.plan_sizes import PlanSizes
 from polydevice_cpu.plan.filling.recipe import Packing, Recipe, described
 from polydevice_cpu.plan.filling.strips import StripCut
-from polydevice_cpu.plan.plan import Plan, PlanParts
+from polydevice_cpu.plan.plan import Plan, PlanParts, Result
 from polydevice_cpu.plan.step import Step, Strips
 from polydevice_cpu.plan.tables.form import Order, StripForm, TableForm, Way, late_of
 from polydevice_cpu.plan.tables.plan import FilledStrips, TablePlan
@@ -83,7 +83,7 @@ class TableTemplate:
         self._late = late_of(self._ordered(frozenset()))
         self._places, self._storages = places, storages
         self._is_for_now = is_for_now
-        self._dtypes = [value.dtype for value in parts.outputs if value is not None]
+        self._dtypes = [None if value is None else value.dtype for value in parts.outputs]
 
     @property
     def late(self) -> int:
@@ -136,7 +136,8 @@ class TableTemplate:
             if made_late is None:
                 return None
             steps, is_for_now, is_compiled = made_late
-        parts, results = self._parts, list(zip(shapes, self._dtypes, strict=True))
+        parts, whole = self._parts, iter(shapes)
+        results = [None if dtype is None else (next(whole), dtype) for dtype in self._dtypes]
         made = TablePlan(
             *(parts, partial(described, parts.inputs(), inputs), form, order),
             *(_words(found[:distinct]), _words(read)),
