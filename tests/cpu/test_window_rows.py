@@ -97,6 +97,27 @@ def test_transposed_windows(core, monkeypatch, geometry):
     assert check(core, across(TRANSPOSED[geometry], FOLLOWED["elu"])) >= 3
 
 
+@pytest.mark.parametrize("rank", [1, 2])
+def test_sums_that_are_rounded_again_and_again(core, monkeypatch, rank):
+    """Each time takes four or five functions."""
+    monkeypatch.setattr(settling, "RUNS", 2)
+    levels = ["scale", "zero"]
+    weights = {"w": image(1, 20, 12, *[3] * rank) / 9, "scale": np.array(0.017, np.float32)}
+    weights["zero"] = np.array(101, np.uint8)
+    nodes = [("Conv", ["x", "w"], ["a0"], {"pads": [1] * 2 * rank})]
+    for number in range(3):
+        read, way = f"a{number}", ("Relu", "LeakyRelu", "Sigmoid")[number]
+        nodes += [("QuantizeLinear", [read, *levels], [f"b{number}"], {})]
+        nodes += [("DequantizeLinear", [f"b{number}", *levels], [f"c{number}"], {})]
+        nodes += [(way, [f"c{number}"], ["y" if number == 2 else f"a{number + 1}"], {})]
+    model = models.build(nodes, {"x": ["n", 12, *"hw"[:rank]]}, ["y"], weights)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    sizes = [(n,) for n in LENGTHS] if rank == 1 else PICTURES
+    feeds = [image(number, 1 + number % 2, 12, *each) for number, each in enumerate(sizes)]
+    assert compared(executable, model, feeds, stays=rank == 1) >= 3
+    assert len(executable.latest_plan().steps) < 5
+
+
 def branches(rank, results=20):
     """Convolutions whose results are added, subtracted and divided, and squeezed."""
     weights = {name: image(n, results, 12, *[3] * rank) / 9 for n, name in enumerate("bcde")}

@@ -19,7 +19,7 @@ from polydevice_cpu.algorithms.by_machine.amx.digits import Digits
 from polydevice_cpu.algorithms.by_machine.amx.layer import has_tiles_of_bytes
 from polydevice_cpu.algorithms.by_machine.indexed.levels import Grid
 from polydevice_cpu.algorithms.by_machine.windows.covers import Windows
-from polydevice_cpu.algorithms.by_machine.windows.following import LONGEST_OF_BYTES, Link
+from polydevice_cpu.algorithms.by_machine.windows.following import LONGEST_ROUNDED, Link
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Binary
 from polydevice_cpu.onednn.constants import DataType
@@ -244,6 +244,6 @@ def _links(fused: Fused, shape: tuple[int, ...]) -> tuple[list[Link], Value | No
         if link is None:
             return None
         links.append(link)
-    if len(added) > 1 or len(links) > LONGEST_OF_BYTES:
+    if len(added) > 1 or len(links) > LONGEST_ROUNDED:
         return None
     return links, added[0] if added else None

@@ -32,8 +32,8 @@ from polydevice_cpu.algorithms.by_machine.windows.window_code import (
     at_positions,
 )
 
-LONGEST, LONGEST_OF_BYTES = 8, 24
-"""Functions that may follow; and sums of bytes, as steps are that bring them to 8 bits and back."""
+LONGEST, LONGEST_ROUNDED = 8, 24
+"""Functions that may follow; and where some are steps that bring sums to few bits and back."""
 
 
 class Function(Enum):

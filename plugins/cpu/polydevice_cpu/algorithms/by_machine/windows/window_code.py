@@ -39,7 +39,7 @@ SIZES_OF_GROUPS = (
 )
 """The same where channels are in groups."""
 
-OTHERS = ("other", *(f"other {number}" for number in range(1, 8)))
+OTHERS = ("other", *(f"other {number}" for number in range(1, 24)))
 """Names of what lies elsewhere and is added."""
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.symbolic_size import Number, is_symbolic
 from polydevice_cpu.algorithms.by_machine.windows.following import (
-    LONGEST,
+    LONGEST_ROUNDED,
     UNLIKE_ONEDNN,
     Function,
     Link,
@@ -49,7 +49,7 @@ def chain_of(
     functions = [function for function, *_ in found]
     if as_onednn and not set(functions).isdisjoint(UNLIKE_ONEDNN):
         return None
-    is_known = len(found) == len(made) <= LONGEST and functions.count(Function.PRELU) < 2
+    is_known = len(found) == len(made) <= LONGEST_ROUNDED and functions.count(Function.PRELU) < 2
     return found if is_known else None
 
 

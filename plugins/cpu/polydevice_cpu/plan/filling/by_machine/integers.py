@@ -20,7 +20,7 @@ from polydevice_cpu.algorithms.by_machine.code import has_avx512, may_share
 from polydevice_cpu.algorithms.by_machine.windows.covers import FLOATS, Numbers
 from polydevice_cpu.algorithms.by_machine.windows.following import (
     ELSEWHERE,
-    LONGEST_OF_BYTES,
+    LONGEST_ROUNDED,
     UNLIKE_ONEDNN,
     Function,
     Link,
@@ -324,7 +324,7 @@ def _links(
     functions = [link[0] for link in found]
     kinds = _BY_CHANNEL, ELSEWHERE
     are_single = all(sum(map(functions.count, kind)) < 2 for kind in kinds)
-    return found if are_single and len(found) <= LONGEST_OF_BYTES else None
+    return found if are_single and len(found) <= LONGEST_ROUNDED else None
 
 
 def _has_unlike(given: SymbolicPrimitive) -> bool:
