@@ -32,7 +32,8 @@ it takes no memory."""
 CALLED: dict[str, Callable[..., Any]] = {
     "neg": operator.neg, "abs": abs, "invert": operator.invert, "ceil": math.ceil,
     "floor": math.floor, "trunc": math.trunc, "bit_length": lambda n: n.bit_length(),
-    "log2": math.log2, "sqrt": math.sqrt, "isqrt": math.isqrt, "round": round,
+    "log2": math.log2, "sqrt": math.sqrt, "isqrt": math.isqrt, "round": round, "max": max,
+    "min": min,
     "left_shift": lambda n, by: n << min(max(by, 0), _MOST_SHIFTED),
     "single": lambda n: float(np.float32(n)),
     "single_bits": lambda n: int(np.float32(n).view(np.uint32)),

@@ -213,3 +213,18 @@ def test_formulas_traced_again_are_the_same(seed):
             assert first is not None
             assert twice([number])[0] == first[0]
     assert sum(twice([number]) is not None for number in numbers) > len(numbers) // 4
+
+
+def test_largest_and_smallest_ones_are_traced_again_without_guards():
+    """Whichever of some sizes it is, as with windows that reach over an end or do not."""
+
+    def make(size):
+        over = (-(-size // 2) - 1) * 2 + 3 - size
+        return [largest([over - 1, 0]) * 5, smallest([size, 9, size // 2 + 4])]
+
+    with tracing() as trace:
+        formulas = trace.formulas(make(trace.input(7)))
+    with tracing() as other:
+        again = other.formulas(formulas.traced(other, [other.input(6)]))
+    for number in range(1, 40):
+        assert again([number]) == formulas([number]) == (make(number), [])

@@ -251,3 +251,22 @@ def test_inputs_of_any_rank(core):
     for shape in [(7, WIDTH), (1, 2, 5, WIDTH), (2, 11, WIDTH)]:
         run(executable, request, model, {"x": image(1, *shape)})
     assert not late(executable)
+
+
+@pytest.mark.parametrize("dims", [["n", 1, "w"], ["n", 1, "h", "w"]])
+def test_windows_in_steps_over_any_end(core, dims):
+    """Whether the last one reaches over the end depends on whether a size is odd."""
+    axes = len(dims) - 2
+    stored = {"w": image(1, 24, 1, *[3] * axes), "v": image(2, 24, 24, *[3] * axes) / 9}
+    stored["u"] = image(3, 1, 24, *[3] * axes) / 9
+    form = {"strides": [2] * axes, "pads": [1] * 2 * axes}
+    nodes = [("Conv", ["x", "w"], ["a"], form), ("Relu", ["a"], ["b"], {})]
+    nodes += [("Conv", ["b", "v"], ["c"], form), ("Relu", ["c"], ["d"], {})]
+    nodes += [("Conv", ["d", "u"], ["y"], form)]
+    model = models.build(nodes, {"x": dims}, ["y"], stored)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    request, found = executable.create_infer_request(), []
+    for number, size in enumerate((40, 64, 81, 46, 75, 51, 90, 62, 103, 68)):
+        x = image(number, 1 + number % 3, 1, *[size, size + 1 + number % 5][:axes])
+        found.append(isinstance(run(executable, request, model, {"x": x}), TablePlan))
+    assert all(found[3:])

@@ -17,6 +17,7 @@ from polydevice_cpu.plan.filling.plan_sizes import PlanSizes
 from polydevice_cpu.plan.filling.recipe import Packing, Recipe
 from polydevice_cpu.plan.plan import Plan, PlanParts
 from polydevice_cpu.plan.settling import Pauses
+from polydevice_cpu.plan.step import CodeStep
 from polydevice_cpu.plan.tables.making import table_template
 from polydevice_cpu.plan.tables.template import Broken, TableTemplate
 
@@ -144,7 +145,7 @@ class PlanTemplate:
 
     def _plan(self, sizes: Sequence[int], numbers: list[Any]) -> Plan | None:
         plan = self._step_by_step(sizes, numbers)
-        if plan is not None and not plan.is_final:
+        if plan is not None and (not plan.is_final or _has_code(plan)):
             self._learn(sizes)
         return plan
 
@@ -226,6 +227,11 @@ class PlanTemplate:
             return None, False
         plan.is_compiled = codes.is_done
         return plan, filled.is_for_now
+
+
+def _has_code(plan: Plan) -> bool:
+    """Whether machine code computes some step of a plan that stays, so that a table may have it."""
+    return any(isinstance(step, CodeStep) for step in plan.steps)
 
 
 def _ones(sizes: Sequence[int]) -> tuple[bool, ...]:
