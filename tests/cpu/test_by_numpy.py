@@ -199,12 +199,26 @@ def test_repeated_pixels(high, wide):
     np.testing.assert_array_equal(got, given.repeat(high, 2).repeat(wide, 3))
 
 
+@pytest.mark.parametrize("times", [(2,), (3, 2), (1, 4), (5, 1), (2, 1, 3), (3, 2, 2)])
+def test_repeated_elements_of_rows(times):
+    few = (4, 5, 7)[: len(times)]
+    source = value((2, 3, *few))
+    target = value((2, 3, *(size * count for size, count in zip(few, times, strict=True))))
+    given, got = filled(source, 3), filled(target)
+    repeating(source, target)(given, got)
+    for axis, count in enumerate(times, 2):
+        given = given.repeat(count, axis)
+    np.testing.assert_array_equal(got, given)
+
+
 def test_other_pixels_are_onednns():
     source = value((1, 16, 6, 6), LAST)
     assert repeating(source, value((1, 16, 9, 12), LAST)) is None
     assert repeating(source, value((1, 16, 12, 12))) is None
     assert repeating(value((1, 3, 6, 6), LAST), value((1, 3, 12, 12), LAST)) is None
     assert repeating(source, value((1, 16, 180, 180), LAST)) is None
+    assert repeating(value((1, 16, 6, 6)), value((1, 16, 9, 12))) is None
+    assert repeating(value((1, 16, 60, 60)), value((1, 16, 120, 120))) is None
 
 
 PAIRS = {

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from polydevice.dtype import Array
-from polydevice.symbolic_size import is_symbolic, is_within
+from polydevice.symbolic_size import is_symbolic, is_within, number_of
 from polydevice_cpu.onednn.descriptor import channels_last_strides, same_steps
 from polydevice_cpu.plan.step import Compute
 from polydevice_cpu.plan.value import Value
@@ -36,6 +36,10 @@ _FAST_NS, _SLOW_NS = 0.35, 2.4
 MOST_REPEATED = 30_000
 """How many pixels NumPy may write by repeating others: so many take 20 us longer than by oneDNN's
 code, and that 0.12 to 0.2 ms to choose and bind."""
+
+MOST_IN_ROWS = 1 << 19
+"""The same in bytes, where elements of a row do: of f32 so many take 30 us longer than by oneDNN's
+code (16 to 50; 0.3 to 0.5 ns for each), of bytes a quarter of its time."""
 
 MOST_JOINED = 80_000
 """How many runs of memory between others NumPy may copy: 34,000 of 24 channels take 312 us some
@@ -127,8 +131,10 @@ def repeating(source: Value, target: Value, threads: int = 1) -> Compute | None:
     oneDNN takes the nearest pixel by the distance of centres, which is the same.
     """
     sides = source, target
-    if any(value.strides is None or not _is_channels_last(value) for value in sides):
+    if any(value.strides is None for value in sides):
         return None
+    if not all(map(_is_channels_last, sides)):
+        return _repeating_in_rows(source, target, threads)
     sizes = list(zip(source.shape[2:], target.shape[2:], strict=True))
     if any(many % few for few, many in sizes) or source.shape[1] < ROW:
         return None
@@ -143,6 +149,36 @@ def _repeat(
     alone: tuple[int, ...], split: tuple[int, ...], source: Array, target: Array
 ) -> tuple[()]:
     np.copyto(target.reshape(split), source.reshape(alone))  # axes in two are seen, not copied
+    return ()
+
+
+def _repeating_in_rows(source: Value, target: Value, threads: int) -> Compute | None:
+    """The same where rows of elements lie next to each other, instead of channels."""
+    if any(value.strides is None or value.strides[-1] != 1 for value in (source, target)):
+        return None
+    few, many = source.shape[2:], target.shape[2:]
+    times = [number_of(n) // max(number_of(each), 1) for n, each in zip(many, few, strict=True)]
+    if 0 in times:
+        return None
+    if any(n != each * count for n, each, count in zip(many, few, times, strict=True)):
+        return None
+    most = MOST_IN_ROWS // target.dtype.itemsize
+    return partial(_repeat_in_rows, times) if is_within(target.elements * threads, most) else None
+
+
+def _repeat_in_rows(times: Sequence[int], source: Array, target: Array) -> tuple[()]:
+    """Repeat elements of some rows, and these rows then."""
+    places: list[slice] = [slice(None)] * target.ndim
+    first = target.ndim - len(times)
+    places[first:] = [slice(None, None, count) for count in times]
+    for axis in reversed(range(first, target.ndim)):
+        count = times[axis - first]
+        is_last = axis == target.ndim - 1
+        made = source if is_last else target[tuple(places)]
+        for number in range(0 if is_last else 1, count):
+            places[axis] = slice(number, None, count)
+            np.copyto(target[tuple(places)], made)
+        places[axis] = slice(None)
     return ()
 
 
