@@ -159,6 +159,38 @@ def test_integers_of_8_bits(side, kinds, shape):
 
 @with_avx512
 @pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("kinds", ["fufu", "fsff", "ufsf", "susu", "ffus"])
+@pytest.mark.parametrize("shape", [(2,), (16,), (5, 33), (3, 4, 18), (2, 9_001)])
+def test_operands_of_8_bits(side, kinds, shape):
+    """One is subtracted, and by the other one it is multiplied."""
+    types = {"f": F, "u": np.uint8, "s": np.int8}
+    rng, placed_ = np.random.default_rng(6), []
+    for kind in kinds:
+        dtype = np.dtype(types[kind])
+        made = guarded(side, dtype.itemsize * math.prod(shape)).view(dtype).reshape(shape)
+        numbers = rng.normal(size=shape) * 9 if kind == "f" else rng.integers(0, 256, shape)
+        made[...] = numbers.astype(dtype)
+        placed_.append(made)
+    x, less, times, y = placed_
+    chain = [(Function.LINEAR, 0.75, 3.0), SUB, Activation("round", 0, 0), MUL]
+    told = elementwise.prepared(chain, [form(each) for each in placed_], kinds=tuple(kinds))
+    run([told], *placed_)
+    want = np.rint((x.astype(F) * F(0.75) + F(3)) - less.astype(F)) * times.astype(F)
+    if kinds[-1] != "f":
+        limits = np.iinfo(y.dtype)
+        want = np.rint(np.clip(want, limits.min, limits.max))
+    np.testing.assert_array_equal(y, want.astype(y.dtype))
+
+
+@with_avx512
+def test_an_operand_of_8_bits_for_all_is_left_out():
+    x, one, y = np.zeros(40, F), np.ones(1, np.uint8), np.zeros(40, F)
+    forms = [form(each) for each in (x, one, y)]
+    assert elementwise.prepared([ADD], forms, kinds=("f", "u", "f")) is None
+
+
+@with_avx512
+@pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_joining(side, axis):
     rng = np.random.default_rng(3)

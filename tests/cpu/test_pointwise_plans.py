@@ -10,6 +10,7 @@ from polydevice_cpu.plan.tables.plan import TablePlan
 from tests.cpu import models
 from tests.cpu.loading import asked_from_now, image, load, wait_for_settling
 from tests.cpu.machine_code import with_avx512
+from tests.cpu.quantised_graphs import Graph, reference
 
 F = np.float32
 
@@ -143,3 +144,34 @@ def test_functions_of_our_own_stay_where_one_thread_computes(core, monkeypatch, 
         np.testing.assert_array_equal(got, request.infer(inputs)["y"])
         seen += number > 3 and not asked
     assert seen == len(SIZES) - 4 or threads != "1"
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+def test_sums_with_bytes(core, monkeypatch, kind):
+    """What is rounded, and bytes that are added to it as they are."""
+    monkeypatch.setattr(settling, "RUNS", 3)
+    g = Graph(np.random.default_rng(5))
+    scales = g.store(image(1, CHANNELS, 1, 1))
+    levels, others = g.parameters(kind, 0.04), g.parameters(kind, 0.03)
+    read = g.quantised_by(g.emit("Mul", "x", scales), levels)
+    for _ in range(3):
+        stored = g.emit("QuantizeLinear", g.emit("Tanh", read), *others)
+        added = g.emit("DequantizeLinear", g.emit("Identity", stored), *others)
+        read = g.emit("Add", g.quantised_by(g.emit("Mul", read, scales), levels), added)
+    model = g.model(["n", CHANNELS, "h", "w"], np.float32, {read: np.float32})
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    request, found = executable.create_infer_request(), set()
+    for number, (count, *sizes) in enumerate(SIZES):
+        x = image(number, count, CHANNELS, *sizes)
+        (wanted,) = reference(model, {"x": x})
+        (got,) = (each.copy() for each in request.infer({"x": x}).values())
+        assert (np.abs(got - wanted) > 1e-4).mean() < 0.01  # halves are rounded to either side
+        plan = executable.latest_plan()
+        if isinstance(plan, TablePlan):
+            found.update(step.type for step in plan.steps)
+            assert not plan.late
+        for _ in range(settling.RUNS):
+            request.infer({"x": x})
+        wait_for_settling()
+        np.testing.assert_array_equal(next(iter(request.infer({"x": x}).values())), got)
+    assert "DequantizeLinear+Multiply+QuantizeDequantize+Add" in found

@@ -123,11 +123,17 @@ class Chain(Functions):
             elif step == QUOTIENT:
                 held = self._append_quotient(x, next(left)[0])
             else:
-                pointer, is_row = next(left)
-                if is_row:
-                    self.vector(step, x, x, pointer, behind=behind, mask=mask)
-                else:
-                    self.vector(step, x, x, pointer, is_one=True)
+                self.append_operand(step, x, next(left), behind, mask)
+
+    def append_operand(
+        self, step: int, x: int, operand: Operand, behind: int = 0, mask: int = 0
+    ) -> None:
+        """Append an instruction with a vector and an operand; see `append_steps`."""
+        pointer, is_row = operand
+        if is_row:
+            self.vector(step, x, x, pointer, behind=behind, mask=mask)
+        else:
+            self.vector(step, x, x, pointer, is_one=True)
 
     def _append_link(
         self, x: int, function: Function, place: int, held: Divisor | None

@@ -17,6 +17,7 @@ from typing import Any
 from polydevice.processor.machine_code import function_of
 from polydevice.symbolic_size import is_symbolic
 from polydevice_cpu.algorithms.by_machine.code import Told, has_avx512, told
+from polydevice_cpu.algorithms.by_machine.functions import TEMPORARY
 from polydevice_cpu.algorithms.by_machine.instructions import (
     LOAD,
     MAX,
@@ -35,7 +36,12 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
     RSP,
     STORE,
 )
-from polydevice_cpu.algorithms.by_machine.rows.chain import Chain, Step, with_quotients
+from polydevice_cpu.algorithms.by_machine.rows.chain import (
+    Chain,
+    Operand,
+    Step,
+    with_quotients,
+)
 from polydevice_cpu.algorithms.by_machine.rows.lanes import AXES
 from polydevice_cpu.algorithms.by_machine.small import Form, loops
 
@@ -55,12 +61,14 @@ _POINTERS = R8, R9, R10, R11, R12, R13, RBX, RBP
 MOST_OPERANDS = len(_POINTERS) - 2
 
 LANES, _VECTOR, _LEAST, _SOME = 16, 0, 1, 1
+_OPERAND = TEMPORARY[0]
 _WHOLE, _MASK, _REST, _COUNT, _BEHIND = range(AXES - 1, AXES + 4)
 """Behind the sizes of the outer axes: vectors of a row, the mask of the last one's numbers, the
 bytes of these in f32, and how many they are."""
 
-Kinds = tuple[str, str]
-"""What the first operand and the result are of: `f` for f32, `u` for u8, `s` for i8."""
+Kinds = tuple[str, ...]
+"""What operands and the result are of: `f` for f32, `u` for u8, `s` for i8. Two are of the first
+operand and of the result, between which all are f32."""
 
 FLOATS: Kinds = "f", "f"
 _WIDEN = {"u": 0x31, "s": 0x21}
@@ -187,15 +195,17 @@ def _told(
         kinds: see `prepared`.
     """
     sizes, along = loops(forms)
-    items = [item_bytes] * len(forms)
-    items[0], items[-1] = (item_bytes if kind == "f" else 1 for kind in kinds)
+    first, *between, result = kinds
+    kinds = first, *(between or "f" * (len(forms) - 2)), result
+    items = [item_bytes if kind == "f" else 1 for kind in kinds]
     if not is_symbolic(sizes[0]) and sizes == [1]:  # a row of one number
         along = [[item] for item in items]
     found = [each[-1] for each in along]
     is_by_rows = found[-1] == items[-1] and all(
         step in (0, item) for step, item in zip(found, items, strict=True)
     )
-    if kinds != FLOATS and not (is_by_rows and found[0]):
+    are_rows_of_bytes = all(found[:-1][at] for at, kind in enumerate(kinds[:-1]) if kind != "f")
+    if {*kinds} != {"f"} and not (is_by_rows and found[0] and are_rows_of_bytes):
         return None
     if not is_by_rows:
         sizes, along = [*sizes, 1], [[*each, item_bytes] for each in along]  # rows of one number
@@ -252,6 +262,8 @@ class _Rows(Chain):
         self._are_wide, self._kinds = are_wide, kinds
         self._rows, self._places, self._addresses = rows, places, addresses
         self._pointers = _POINTERS[: len(rows)]
+        between = zip(self._pointers[1:-1], kinds[1:-1], strict=True)
+        self._of_bytes = {pointer: kind for pointer, kind in between if kind != "f"}
 
     def emitted(self) -> bytes:
         """Emit all of it, and return it."""
@@ -287,8 +299,7 @@ class _Rows(Chain):
         self.end(outer)
 
     def _append_row(self) -> None:
-        are_bytes = [False] * len(self._pointers)
-        are_bytes[0], are_bytes[-1] = (kind != "f" for kind in self._kinds)
+        are_bytes = [kind != "f" for kind in self._kinds]
         moved = [
             (pointer, each)
             for pointer, each, is_row in zip(self._pointers, are_bytes, self._rows, strict=True)
@@ -311,12 +322,27 @@ class _Rows(Chain):
             self.add(pointer, R14, self._addresses + (_COUNT if is_bytes else _REST))
         self.here(none)
 
+    def append_operand(
+        self, step: int, x: int, operand: Operand, behind: int = 0, mask: int = 0
+    ) -> None:
+        """Append an instruction with a vector and an operand, which may be of bytes."""
+        pointer, _ = operand
+        if pointer not in self._of_bytes:
+            super().append_operand(step, x, operand, behind, mask)
+            return
+        self._append_widened(_OPERAND, pointer, self._of_bytes[pointer], mask)
+        self.of_vectors(step, x, x, _OPERAND)
+
+    def _append_widened(self, x: int, pointer: int, kind: str, mask: int) -> None:
+        """Append what reads bytes as f32."""
+        self.vector(_WIDEN[kind], x, 0, pointer, kind=2, prefix=1, mask=mask)
+        self.vector(0x5B, x, 0, x, is_memory=False)  # vcvtdq2ps
+
     def _append_vector(self, mask: int) -> None:
         (first, is_row), *others, (result, _) = zip(self._pointers, self._rows, strict=True)
-        given, wanted = self._kinds
+        given, *_, wanted = self._kinds
         if given != "f":
-            self.vector(_WIDEN[given], _VECTOR, 0, first, kind=2, prefix=1, mask=mask)
-            self.vector(0x5B, _VECTOR, 0, _VECTOR, is_memory=False)  # vcvtdq2ps
+            self._append_widened(_VECTOR, first, given, mask)
         elif is_row:
             self.vector(LOAD, _VECTOR, 0, first, mask=mask)
         elif self._are_wide:

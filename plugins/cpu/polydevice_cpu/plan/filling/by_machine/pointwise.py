@@ -45,7 +45,7 @@ class PointwiseByMachine:
     Attributes:
         inputs: what it reads, by index on execution, in the order in which code is told of it.
         layouts: of these, and of the result.
-        kinds: of the first one and of the result.
+        kinds: of these, and of the result.
         steps: what is done to the numbers of the first one.
         threads: how many would share them.
         stays: whether they are computed so in plans that run often, too.
@@ -129,17 +129,12 @@ def _computed(
     layouts: Sequence[Descriptor],
     steps: Sequence[chains.Step],
 ) -> PointwiseByMachine | None:
-    source, *operands, result = layouts
     if not all(map(is_strided, layouts)) or len({len(each.shape) for each in layouts}) > 1:
         return None
-    kinds = _KINDS.get(source.data_type), _KINDS.get(result.data_type)
-    if kinds[0] is None or kinds[1] is None:
+    kinds = tuple(_KINDS[each.data_type] for each in layouts if each.data_type in _KINDS)
+    if len(kinds) < len(layouts) or (kinds[-1] != "f" and chains.HELD in steps):
         return None
-    if any(each.data_type is not DataType.F32 for each in operands):
-        return None
-    if kinds[1] != "f" and chains.HELD in steps:
-        return None
-    return PointwiseByMachine(inputs, layouts, (kinds[0], kinds[1]), steps, given.threads)
+    return PointwiseByMachine(inputs, layouts, kinds, steps, given.threads)
 
 
 def _has_formulas(post_op: object) -> bool:
