@@ -104,11 +104,37 @@ def test_windows_of_one_element_of_many_channels_stay(core, monkeypatch, results
     assert compared(executable, model, feeds, stays=True) >= 4
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("followed", ["nothing", "bias", "bias, twice added"])
+@pytest.mark.parametrize(
+    ("channels", "results"), [(513, 7), (600, 130), (1024, 33), (1025, 16), (1600, 80), (3072, 24)]
+)
+def test_sums_of_some_channels_are_added_as_by_onednn(
+    core, monkeypatch, channels, results, followed, threads
+):
+    """Of 512 channels, or of 1,024 where there are more."""
+    monkeypatch.setattr(settling, "RUNS", 3)
+    weights = {"w": image(1, channels, results) / channels, "bias": image(2, results)}
+    weights["v"] = image(3, channels, results) / channels
+    nodes = [("MatMul", ["x", "w"], ["a"], {})]
+    if followed == "nothing":
+        nodes.append(("Relu", ["a"], ["y"], {}))
+    else:
+        nodes += [("Add", ["a", "bias"], ["b"], {}), ("Relu", ["b"], ["c"], {})]
+        nodes.append(("Sigmoid", ["c"], ["y" if followed == "bias" else "d"], {}))
+    if followed == "bias, twice added":
+        nodes += [("MatMul", ["x", "v"], ["e"], {}), ("Add", ["e", "d"], ["f"], {})]
+        nodes.append(("Add", ["f", "c"], ["y"], {}))
+    model = models.build(nodes, {"x": ["n", "rows", channels]}, ["y"], weights)
+    executable = load(core, model, CPU_THREADS_NUM=threads)
+    feeds = [image(k, 1 + k % 3, rows, channels) for k, rows in enumerate([4, 9, 33, 2, 50, 17])]
+    assert compared(executable, model, feeds) >= 3 or threads > 1  # who shares a product
+
+
 def test_products_of_many_numbers_are_left_to_onednn(core):
-    """Of more than 512 it adds sums."""
-    model = product(600, 40)
+    model = product(4097, 40)
     executable = load(core, model, CPU_THREADS_NUM=1)
-    feeds = [image(k, 2, rows, 600) for k, rows in enumerate([40, 90, 33, 20, 100])]
+    feeds = [image(k, 2, rows, 4097) for k, rows in enumerate([40, 90, 33, 20, 100])]
     assert compared(executable, model, feeds) == 0
     assert executable.compiled.templates.filled
 

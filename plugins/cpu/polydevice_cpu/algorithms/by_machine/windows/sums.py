@@ -347,7 +347,13 @@ def of_rows(rows: int, weights: Shape, positions: int) -> TileCalls:
 
 
 def of_positions(
-    given: int, results: int, part: slice, row: int, positions: int, numbers: Numbers = FLOATS
+    given: int,
+    results: int,
+    part: slice,
+    row: int,
+    positions: int,
+    numbers: Numbers = FLOATS,
+    terms: slice | None = None,
 ) -> TileCalls:
     """Return what machine code is told of [positions, C] times [C, N], for a part of the result.
 
@@ -358,14 +364,17 @@ def of_positions(
         row: how many channels a row of the weights has, of which these are the first.
         positions: how many.
         numbers: what these take.
+        terms: which channels of the source are added up, if not all.
     """
     channels, read = part.stop - part.start, numbers.source * given
-    together, written = -(-given // numbers.together), numbers.result
+    first, count = (0, given) if terms is None else (terms.start, terms.stop - terms.start)
+    together, written = -(-count // numbers.together), numbers.result
     behind = 0, 0, read, written * results, 0, read, together, together
     kinds = Kinds((0, 1, 0, 1), 1, 1), Kinds((0, positions, 0, 1), 1, positions)
     steps = -(-channels // BLOCK) * positions * together
     cover = Cover(channels, numbers.source * numbers.together, False, row=row, numbers=numbers)
-    return TileCalls(cover, 0, (1, 0, 0, 0), behind, *kinds, steps, written * part.start)
+    begin = numbers.source * first
+    return TileCalls(cover, begin, (1, 0, 0, 0), behind, *kinds, steps, written * part.start)
 
 
 POSITIONS_AT = -3

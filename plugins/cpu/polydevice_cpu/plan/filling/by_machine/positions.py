@@ -8,6 +8,7 @@ reads, and takes as long.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from polydevice.symbolic_size import is_symbolic, is_within
 from polydevice_cpu.algorithms.by_machine.amx.layer import Matrices, code_at_positions
 from polydevice_cpu.algorithms.by_machine.code import Code, Told, may_share, told_numbers
 from polydevice_cpu.algorithms.by_machine.windows.covers import FLOATS
+from polydevice_cpu.algorithms.by_machine.windows.following import ELSEWHERE, Function, Link
 from polydevice_cpu.algorithms.by_machine.windows.sums import (
     FEW_NS,
     POSITIONS_AT,
@@ -42,6 +44,10 @@ _CONVOLUTION, _PRODUCT = "brgconv_1x1:avx512_core", "brg:avx512_core"
 MOST_CHANNELS = {_CONVOLUTION: 1024, _PRODUCT: 512}
 """oneDNN's code whose order of adding is followed, and up to how many channels of a source: of
 more, sums of some are added."""
+
+MOST_IN_CHUNKS = 4096
+"""Up to so many, in products: sums of 1,024 channels each, or of 512 where there are no more than
+1,024 in all, are added up (seen in oneDNN 3.2 with 300 random products)."""
 
 MOST_STAYING = 4096
 """Up to so many channels of a source are multiplied in the order in which they lie, in plans that
@@ -126,12 +132,17 @@ def at_positions(given: SymbolicPrimitive, sizes: int) -> AtPositions | None:
         return None
     channels, _ = _channels(given, weights)
     stays = channels > MOST_CHANNELS[given.implementation]
+    chain = chain_of(attributes, result, as_onednn=True)
+    if given.implementation == _PRODUCT and stays:
+        stays = False
+        if channels > MOST_IN_CHUNKS or given.threads > 1 or not _may_be_in_chunks(chain or ()):
+            return None
     is_known = not any(map(is_symbolic, weights.shape)) and not isinstance(bias, SymbolicDescriptor)
     has_code = (
         is_known
-        and (not stays or (given.implementation == _CONVOLUTION and channels <= MOST_STAYING))
+        and (not stays or channels <= MOST_STAYING)
         and (given.threads == 1 or may_share())
-        and chain_of(attributes, result, as_onednn=True) is not None
+        and chain is not None
     )
     return AtPositions(inputs_of(given), sizes, stays) if has_code else None
 
@@ -244,6 +255,13 @@ def _ready(
     chain, has_bias = [link[0] for link in followed], bias is not None
     functions = Functions(chain, terms=Terms.ALL_CHANNELS, has_bias=has_bias)
     shares = [link[1:] for link in followed]
+    cuts = _cuts(source)
+    if given.implementation == _PRODUCT and len(cuts) > 2:
+        target = forms[numbers[Arg.DST]].given.storage.root
+        roots = [forms[numbers[at]].given.storage.root for at in inputs_of(given)]
+        if any(root is target for root in roots):
+            return None
+        return _in_chunks(followed, packed, bias, cuts, results)
 
     def known(own: Array, part: slice) -> Constants:
         return Constants(own, None if bias is None else bias[part], None, shares)
@@ -307,10 +325,69 @@ def _told_once(
             return None
         told += calls
         steps += given.steps
+    sizes = row, source, results
+    return _made_ready(functions, parts, told, sizes, steps, threads, of_bytes)
+
+
+def _made_ready(
+    functions: Functions,
+    parts: Sequence[tuple[slice, Constants]],
+    told: Sequence[Told],
+    sizes: tuple[int, int, int],
+    steps: int,
+    threads: int = 1,
+    of_bytes: integers.Prepared | None = None,
+) -> _Ready:
+    """What is the same for all sizes, of calls for one position."""
     code = Code.of(told, parts)
     ends = [*code.starts[1:], len(code.numbers)]
     places = [end + POSITIONS_AT for end in ends]
-    return _Ready(functions, parts, row, source, results, code, places, steps, threads, of_bytes)
+    return _Ready(functions, parts, *sizes, code, places, steps, threads, of_bytes)
+
+
+def _may_be_in_chunks(chain: Sequence[Link]) -> bool:
+    """Whether sums of some channels may be kept in the result before a chain is computed."""
+    functions = [function for function, *_ in chain]
+    return Function.SUM not in functions and sum(map(functions.count, ELSEWHERE)) < 2
+
+
+def _cuts(channels: int) -> list[int]:
+    """Where chunks of channels of a product's source begin, and the last one ends."""
+    most = MOST_CHANNELS[_PRODUCT]
+    return [*range(0, channels, most if channels <= 2 * most else 2 * most), channels]
+
+
+def _in_chunks(
+    chain: Sequence[Link],
+    packed: Array,
+    bias: Array | None,
+    cuts: Sequence[int],
+    results: int,
+) -> _Ready | None:
+    """What is the same for all sizes where sums of chunks are added up; None without code."""
+    source, row = cuts[-1], packed.shape[-1]
+    added: Link = (Function.SUM, 0.0, 0.0)
+    last = [added, *([(Function.SHIFT, 0.0, 0.0)] if bias is not None else []), *chain]
+    links = [[], *[[added]] * (len(cuts) - 3), last]
+    made = [
+        Functions([link[0] for link in each], terms=Terms.ALL_CHANNELS, has_bias=False)
+        for each in links
+    ]
+    parts, told, steps = [], list[Told](), 0
+    for number, own in enumerate(packed):
+        part = slice(number * row, min(number * row + row, results))
+        moved = None if bias is None else bias[part]
+        for terms, functions, each in zip(pairwise(cuts), made, links, strict=True):
+            shares = [link[1:] for link in each]
+            constants = Constants(own[slice(*terms)], None, moved, shares)
+            given = of_positions(source, results, part, row, 1, terms=slice(*terms))
+            calls = told_of(functions, given, constants)
+            if calls is None:
+                return None
+            parts.append((part, constants))
+            told += calls
+            steps += given.steps
+    return _made_ready(made[-1], parts, told, (row, source, results), steps)
 
 
 def _shared(ready: _Ready, positions: int) -> Code | None:
