@@ -149,6 +149,27 @@ def test_sums_with_several_branches(core, monkeypatch, rank):
     assert any("Subtract" in kind for kind in found)
 
 
+@pytest.mark.parametrize(("rank", "group"), [(1, 1), (2, 1), (2, 20)])
+def test_sums_that_a_number_for_each_channel_is_added_to(core, monkeypatch, rank, group):
+    """Behind other sums, where it is no bias."""
+    monkeypatch.setattr(settling, "RUNS", 2)
+    weights = {name: image(n, 20, 20 // group, *[3] * rank) / 9 for n, name in enumerate("bcd")}
+    weights["moved"] = image(3, 1, 20, *[1] * rank)
+    form = {"pads": [1] * 2 * rank, "group": group}
+    nodes = [("Conv", ["x", "b"], ["e"], form), ("Relu", ["e"], ["f"], {})]
+    nodes += [("Conv", ["f", "c"], ["g"], form), ("Sigmoid", ["g"], ["h"], {})]
+    nodes += [("Conv", ["h", "d"], ["i"], form), ("Add", ["f", "i"], ["j"], {})]
+    nodes += [("Relu", ["j"], ["k"], {}), ("Add", ["k", "moved"], ["l"], {})]
+    nodes += [("Add", ["l", "h"], ["y"], {})]
+    model = models.build(nodes, {"x": ["n", 20, *"hw"[:rank]]}, ["y"], weights)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    sizes = [(n,) for n in LENGTHS] if rank == 1 else PICTURES
+    feeds = [image(number, 1 + number % 2, 20, *each) for number, each in enumerate(sizes)]
+    assert compared(executable, model, feeds, stays=rank == 1) >= 3
+    executable.infer({"x": image(9, 1, 20, *[23] * rank)})
+    assert len(by_machine_code(executable)) == 3
+
+
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("groups", [1, 4])
 def test_several_tensors_that_lie_elsewhere(rng, groups, side):

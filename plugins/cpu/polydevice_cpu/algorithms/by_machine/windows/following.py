@@ -78,11 +78,15 @@ _OPCODES = {Function.SUM: ADD, Function.ADD: ADD, Function.SUBTRACT: SUB}
 _OF_POWERS_OF_E = {
     *(Function.LOGISTIC, Function.SWISH, Function.ELU, Function.GELU, Function.TANH),
 }
-_OF_PLACES = {*_OPCODES, Function.MOVE, Function.PRELU, Function.SHIFT}
-"""Those that compute otherwise for each channel or position."""
+
+BY_CHANNEL = Function.SHIFT, Function.PRELU
+"""Those that have another number for each channel."""
 
 ELSEWHERE = Function.ADD, Function.SUBTRACT, Function.MOVE
 """Those that read what lies elsewhere."""
+
+_OF_PLACES = {*_OPCODES, *BY_CHANNEL, Function.MOVE}
+"""Those that compute otherwise for each channel or position."""
 
 UNLIKE_ONEDNN = Function.GELU, Function.TANH
 """What is not the same to the bit as oneDNN's."""

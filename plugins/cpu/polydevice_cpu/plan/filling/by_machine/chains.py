@@ -11,13 +11,14 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.symbolic_size import Number, is_symbolic
 from polydevice_cpu.algorithms.by_machine.windows.following import (
+    BY_CHANNEL,
     LONGEST_ROUNDED,
     UNLIKE_ONEDNN,
     Function,
     Link,
 )
 from polydevice_cpu.onednn.attributes import Attributes, Binary, PostOp, Prelu, Sum
-from polydevice_cpu.onednn.constants import Arg, DataType
+from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType
 from polydevice_cpu.onednn.descriptor import Descriptor, is_strided
 from polydevice_cpu.onednn.primitive import Argument, SymbolicPrimitive
 from polydevice_cpu.plan.filling.recipe import ValueForm
@@ -49,8 +50,8 @@ def chain_of(
     functions = [function for function, *_ in found]
     if as_onednn and not set(functions).isdisjoint(UNLIKE_ONEDNN):
         return None
-    is_known = len(found) == len(made) <= LONGEST_ROUNDED and functions.count(Function.PRELU) < 2
-    return found if is_known else None
+    is_known = len(found) == len(made) <= LONGEST_ROUNDED
+    return found if is_known and sum(map(functions.count, BY_CHANNEL)) < 2 else None
 
 
 def _link(post_op: PostOp, result: Argument) -> Link | None:
@@ -58,10 +59,24 @@ def _link(post_op: PostOp, result: Argument) -> Link | None:
         return Function.PRELU, 0.0, 0.0
     if post_op in _SUMS:
         return Function.SUM, 0.0, 0.0
+    if is_shift(post_op, result):
+        return Function.SHIFT, 0.0, 0.0
     if isinstance(post_op, Binary) and post_op.algorithm in OF_TENSORS:
         lies_so = lies_as(post_op.operand, result)
         return (OF_TENSORS[post_op.algorithm], 0.0, 0.0) if lies_so else None
     return link_of(post_op)
+
+
+def is_shift(post_op: PostOp, result: Argument) -> TypeGuard[Binary]:
+    """Return whether it adds one number to each channel, which is the second axis."""
+    if not isinstance(post_op, Binary) or post_op.algorithm != Algorithm.BINARY_ADD:
+        return False
+    operand = post_op.operand
+    if not isinstance(result, Descriptor) or not is_known(*operand.shape, result.shape[1]):
+        return False
+    sizes = [1] * len(result.shape)
+    sizes[1] = result.shape[1]
+    return [*operand.shape] == sizes and operand.data_type is DataType.F32
 
 
 def _is_one(post_op: PostOp) -> TypeGuard[Binary]:
@@ -113,9 +128,19 @@ def inputs_of(given: SymbolicPrimitive) -> tuple[int, ...]:
     others = tuple(
         operand_of(number)
         for number, post_op in enumerate(attributes.post_ops)
-        if isinstance(post_op, Binary) and not _is_one(post_op)
+        if isinstance(post_op, Binary) and not _is_one(post_op) and not is_shift(post_op, given.dst)
     )
     return (Arg.SRC, *others) if others else (Arg.SRC, Arg.SRC)
+
+
+def by_channel_of(attributes: Attributes, result: Argument) -> int:
+    """Return the index on execution of what has a number for each channel; 0 without any."""
+    for number, post_op in enumerate(attributes.post_ops):
+        if post_op == ONE_SLOPE_PER_CHANNEL:
+            return operand_of(number, Arg.WEIGHTS)
+        if is_shift(post_op, result):
+            return operand_of(number)
+    return 0
 
 
 def numbers_of(form: ValueForm) -> Array | None:

@@ -19,6 +19,7 @@ from polydevice.symbolic_size import Number, is_symbolic, is_within
 from polydevice_cpu.algorithms.by_machine.code import has_avx512, may_share
 from polydevice_cpu.algorithms.by_machine.windows.covers import FLOATS, Numbers
 from polydevice_cpu.algorithms.by_machine.windows.following import (
+    BY_CHANNEL,
     ELSEWHERE,
     LONGEST_ROUNDED,
     UNLIKE_ONEDNN,
@@ -50,7 +51,6 @@ _RANGES = {Held.UNSIGNED: (0.0, 255.0), Held.SIGNED: (-128.0, 127.0)}
 _FLIP: float = struct.unpack("<f", struct.pack("<I", 0x80808080))[0]
 """Four times 128, as a float."""
 
-_BY_CHANNEL = (Function.SHIFT, Function.PRELU)
 
 _ZERO, _FACTOR = Arg.ATTR_ZERO_POINTS | Arg.SRC, Arg.ATTR_SCALES | Arg.SRC
 _SCALES = Arg.ATTR_SCALES | Arg.WEIGHTS
@@ -214,7 +214,7 @@ def prepared(
     if scales.size not in (1, results) or (bias is not None and bias.size != results):
         return None
     slopes = _by_channel(given, others)
-    is_by_channel = any(link[0] in _BY_CHANNEL for link in links)
+    is_by_channel = any(link[0] in BY_CHANNEL for link in links)
     if is_by_channel and (slopes is None or slopes.size != results):
         return None
     terms = Terms.OWN_CHANNEL if is_depthwise(given) else Terms.ALL_CHANNELS
@@ -322,7 +322,7 @@ def _links(
     if range_ is not None:
         found.append((Function.CLIP, *range_))
     functions = [link[0] for link in found]
-    kinds = _BY_CHANNEL, ELSEWHERE
+    kinds = BY_CHANNEL, ELSEWHERE
     are_single = all(sum(map(functions.count, kind)) < 2 for kind in kinds)
     return found if are_single and len(found) <= LONGEST_ROUNDED else None
 
@@ -401,7 +401,7 @@ def _by_channel(given: SymbolicPrimitive, constants: Mapping[int, Array | None])
     """The numbers of the function that has others for each channel, if there is one."""
     for number, post_op in enumerate(_sides(given).attributes.post_ops):
         link = _link(given, post_op, operand_of(number), constants)
-        if link is not None and link[0] in _BY_CHANNEL:
+        if link is not None and link[0] in BY_CHANNEL:
             is_slope = isinstance(post_op, Prelu)
             return constants.get(operand_of(number, Arg.WEIGHTS if is_slope else Arg.SRC_1))
     return None

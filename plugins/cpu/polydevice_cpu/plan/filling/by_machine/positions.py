@@ -18,7 +18,12 @@ from polydevice.symbolic_size import is_symbolic, is_within
 from polydevice_cpu.algorithms.by_machine.amx.layer import Matrices, code_at_positions
 from polydevice_cpu.algorithms.by_machine.code import Code, Told, may_share, told_numbers
 from polydevice_cpu.algorithms.by_machine.windows.covers import FLOATS
-from polydevice_cpu.algorithms.by_machine.windows.following import ELSEWHERE, Function, Link
+from polydevice_cpu.algorithms.by_machine.windows.following import (
+    BY_CHANNEL,
+    ELSEWHERE,
+    Function,
+    Link,
+)
 from polydevice_cpu.algorithms.by_machine.windows.sums import (
     FEW_NS,
     POSITIONS_AT,
@@ -133,6 +138,8 @@ def at_positions(given: SymbolicPrimitive, sizes: int) -> AtPositions | None:
     channels, _ = _channels(given, weights)
     stays = channels > MOST_CHANNELS[given.implementation]
     chain = chain_of(attributes, result, as_onednn=True)
+    if any(function in BY_CHANNEL for function, *_ in chain or ()):
+        return None
     if given.implementation == _PRODUCT and stays:
         stays = False
         if channels > MOST_IN_CHUNKS or given.threads > 1 or not _may_be_in_chunks(chain or ()):

@@ -16,7 +16,7 @@ from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Algorithm, DataType
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor, is_open, is_strided
 from polydevice_cpu.onednn.primitive import Argument, Primitive, SymbolicPrimitive
-from polydevice_cpu.plan.filling.by_machine.chains import ONE_SLOPE_PER_CHANNEL, chain_of, is_known
+from polydevice_cpu.plan.filling.by_machine.chains import by_channel_of, chain_of, is_known
 from polydevice_cpu.plan.filling.by_machine.integers import (
     has_code_of_bytes,
     is_depthwise,
@@ -259,7 +259,7 @@ def _may_be_of_rows(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
         and (not isinstance(bias, Descriptor) or bias.shape == (1, 1, 1, results))
         and not attributes.quantisation
         and chain_of(attributes, dst, as_onednn=True) is not None
-        and ONE_SLOPE_PER_CHANNEL not in attributes.post_ops
+        and not by_channel_of(attributes, dst)
     )
 
 

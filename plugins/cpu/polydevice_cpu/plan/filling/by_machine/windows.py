@@ -42,6 +42,7 @@ from polydevice_cpu.onednn.descriptor import (
 )
 from polydevice_cpu.onednn.primitive import SymbolicPrimitive
 from polydevice_cpu.plan.filling.by_machine.chains import (
+    by_channel_of,
     chain_of,
     inputs_of,
     is_known,
@@ -396,7 +397,7 @@ def _form(
     if array is None or array.dtype != np.float32 or not weights.is_packed:
         return None
     bias = found.get(Arg.BIAS)
-    slopes = next((found[at] for at in found if at % Arg.ATTR_POST_OP == Arg.WEIGHTS), None)
+    slopes = found.get(by_channel_of(attributes, given.dst))
     if given.name == "matmul":
         packed = dense(packing, array)
         return _Form(array.shape[1:], False, code, Constants(packed, bias, None, shares))
