@@ -24,6 +24,9 @@ from polydevice_cpu.onednn.primitive import Argument, SymbolicPrimitive
 from polydevice_cpu.plan.filling.recipe import ValueForm
 from polydevice_cpu.plan.post_ops import OF_ONE_NUMBER, OF_TENSORS, link_of
 
+_RESULT_AT = {"convolution_forward": 6, "deconvolution_forward": 6, "matmul": 4}
+"""Which argument of a primitive is the layout of its result."""
+
 ONE_SLOPE_PER_CHANNEL, _SUMS = Prelu(2), (Sum(), Sum(1.0, DataType.F32))
 
 
@@ -125,10 +128,11 @@ def inputs_of(given: SymbolicPrimitive) -> tuple[int, ...]:
     By index on execution; the source once more where there is nothing to add.
     """
     attributes = next(each for each in given.arguments if isinstance(each, Attributes))
+    result = given.arguments[_RESULT_AT.get(given.name, 0)]
     others = tuple(
         operand_of(number)
         for number, post_op in enumerate(attributes.post_ops)
-        if isinstance(post_op, Binary) and not _is_one(post_op) and not is_shift(post_op, given.dst)
+        if isinstance(post_op, Binary) and not _is_one(post_op) and not is_shift(post_op, result)
     )
     return (Arg.SRC, *others) if others else (Arg.SRC, Arg.SRC)
 

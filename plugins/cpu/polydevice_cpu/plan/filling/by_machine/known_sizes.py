@@ -8,7 +8,6 @@ from typing import cast
 
 from polydevice_cpu.algorithms.by_machine.amx.layer import code_at_positions
 from polydevice_cpu.algorithms.by_machine.code import Code
-from polydevice_cpu.algorithms.by_machine.windows.covers import Windows
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.descriptor import channels_last_strides, same_steps
 from polydevice_cpu.onednn.primitive import SymbolicPrimitive
@@ -23,6 +22,7 @@ from polydevice_cpu.plan.filling.by_machine.tiles import (
     matrices_of,
     may_be_in_tiles,
 )
+from polydevice_cpu.plan.filling.folded import fold_of
 from polydevice_cpu.plan.filling.recipe import ValueForm
 from polydevice_cpu.plan.step import IN_TILES, CodeStep, PrimitiveStep
 from polydevice_cpu.plan.value import Value
@@ -85,10 +85,14 @@ def _code(
     if {*window, *steps} == {1} and {*pads, *behind} == {0}:
         positions = source.shape[0] * math.prod(source.shape[2:])
         return code_at_positions(matrices, positions, given.threads)
-    if len(window) == 1:
-        window, steps, gaps, pads = (*window, 1), (*steps, 1), (*gaps, 0), (*pads, 0)
-    windows = Windows(window, steps, gaps, pads, False)
-    return code_in_tiles(matrices, source.shape, result.shape, windows, given.threads)
+    fold = fold_of(given)
+    if fold is None:
+        return None
+    windows = fold.windows(window, (steps, gaps, pads), is_own=False)
+    shapes = source.shape, result.shape
+    if fold.axes == 3:
+        shapes = fold.shape(source.shape), fold.shape(result.shape)
+    return code_in_tiles(matrices, *shapes, windows, given.threads)
 
 
 def _lies_as_read(value: Value, *, is_product: bool) -> bool:

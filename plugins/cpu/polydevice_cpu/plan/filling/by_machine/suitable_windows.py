@@ -25,6 +25,7 @@ from polydevice_cpu.plan.filling.by_machine.integers import (
 )
 from polydevice_cpu.plan.filling.by_machine.tiles import may_be_in_tiles
 from polydevice_cpu.plan.filling.by_machine.weights import bundle_of
+from polydevice_cpu.plan.filling.folded import fold_of
 
 CONVOLUTION, TRANSPOSED = "convolution_forward", "deconvolution_forward"
 DEPTHWISE, PRODUCT = "brdgmm_dw:avx512_core", "brg:avx512_core"
@@ -100,12 +101,14 @@ def may_be_by_machine(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
         has_code = rank == len(src.shape) < 5 and not any(gaps) and is_known(*steps, *pads)
         has_code &= axes == 1 or (is_known(weights.shape[0]) and weights.shape[0] > HALF)
         has_code &= has_avx512()  # the names of oneDNN's other code say that there is
+    elif fold_of(given) is None:
+        has_code = False
     elif given.implementation == DEPTHWISE:
-        has_code = weights.shape[1:3] == (1, 1) and rank == 5
+        has_code = weights.shape[1:3] == (1, 1) and rank == axes + 3 > 4
     elif rank == axes + 3:
         has_code = axes < 3 and given.implementation in _IN_GROUPS and is_known(*weights.shape)
     else:
-        has_code = rank == len(src.shape) < 5 and given.implementation in _WITH_ALL_CHANNELS
+        has_code = rank == len(src.shape) and given.implementation in _WITH_ALL_CHANNELS
         has_code |= rank == len(src.shape) == 4 and _is_in_steps(given)
     most_bytes = MOST_WEIGHTS_BYTES if axes == 1 else MOST_TRANSPOSED_BYTES
     is_small = is_known(*weights.shape) and 4 * math.prod(weights.shape) <= most_bytes
@@ -162,7 +165,9 @@ def _takes_as_long(given: SymbolicPrimitive) -> bool:
 
 def _are_of_bytes(given: SymbolicPrimitive) -> bool:
     """Whether windows of bytes lie as code reads them."""
-    if given.name not in (CONVOLUTION, TRANSPOSED) or len(given.src.shape) > 4:
+    if given.name not in (CONVOLUTION, TRANSPOSED) or fold_of(given) is None:
+        return False
+    if given.name == TRANSPOSED and len(given.src.shape) > 4:
         return False
     if may_be_in_tiles(given):
         return has_code_of_bytes(given, in_tiles=True)
@@ -234,7 +239,8 @@ def _may_be_a_pool(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
         algorithm in _POOLS
         and is_known_kind
         and (given.threads == 1 or may_share())
-        and len(given.src.shape) == 4
+        and len(given.src.shape) > 3
+        and fold_of(given) is not None
         and not attributes.post_ops
     )
 

@@ -25,6 +25,7 @@ from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.onednn.primitive import SymbolicPrimitive
 from polydevice_cpu.plan.filling.by_machine.integers import Prepared, is_depthwise
+from polydevice_cpu.plan.filling.folded import fold_of
 from polydevice_cpu.plan.filling.recipe import ValueForm
 
 _CONVOLUTION, _PRODUCT = "convolution_forward", "matmul"
@@ -45,10 +46,10 @@ def may_be_in_tiles(given: SymbolicPrimitive) -> bool:
         return all(type(size) is int for size in weights.shape) and weights.shape[:-2] == (1,) * (
             len(weights.shape) - 2
         )
-    if is_depthwise(given) or len(weights.shape) != len(given.src.shape):
-        return False
     geometry = cast("Sequence[tuple[Number, ...]]", given.arguments[_GEOMETRY])
-    return len(weights.shape) < 5 and all(
+    if is_depthwise(given) or len(weights.shape) != len(geometry[0]) + 2:
+        return False
+    return fold_of(given) is not None and all(
         type(size) is int for sizes in (weights.shape, *geometry[:3]) for size in sizes
     )
 
@@ -71,9 +72,14 @@ def matrices_of(given: SymbolicPrimitive, found: Prepared, form: ValueForm) -> M
         weights = array.reshape(1, 1, *layout.shape[-2:])
     else:
         weights = np.moveaxis(array.reshape(layout.shape), (0, 1), (-1, -2))
-        weights = weights if weights.ndim == 4 else weights[None]
         _, gaps, *_ = cast("Sequence[tuple[int, ...]]", given.arguments[_GEOMETRY])
-        gap = gaps[-1]
+        fold = fold_of(given)
+        if fold is None:
+            return None
+        gap = gaps[-1] if fold.axes == 1 else fold.each(gaps, 0)[-1]
+        *window, channels, results = weights.shape
+        window = [1, *window] if fold.axes == 1 else [*fold.each(window, 1)]
+        weights = weights.reshape(*window, channels, results)
     functions, integers = found.functions, found.functions.integers
     assert integers is not None
     code = Form(False, False, functions.has_bias, integers._replace(rest=0), functions.chain)

@@ -74,6 +74,7 @@ from polydevice_cpu.plan.filling.by_machine.suitable_windows import (
 )
 from polydevice_cpu.plan.filling.by_machine.tiles import code_in_tiles, matrices_of
 from polydevice_cpu.plan.filling.by_machine.weights import bundle_of, dense, of_windows
+from polydevice_cpu.plan.filling.folded import Fold, fold_of
 from polydevice_cpu.plan.filling.recipe import Packing, ValueForm
 from polydevice_cpu.plan.value import Value
 
@@ -117,12 +118,17 @@ class WindowSizes:
     """
 
     def __init__(
-        self, given: SymbolicPrimitive, windows: Windows, behind: Sequence[Number] = ()
+        self,
+        given: SymbolicPrimitive,
+        fold: Fold,
+        windows: Windows,
+        behind: Sequence[Number] = (),
     ) -> None:
         """Compute them.
 
         Args:
             given: of layouts that are open, and numbers of channels that are known.
+            fold: how its pictures are seen.
             windows: where they lie.
             behind: how far the last ones reach over the end; nothing of what is no convolution.
         """
@@ -132,7 +138,7 @@ class WindowSizes:
             most = most_channels(given, windows)
             if is_in_order(windows, behind, channels, reach, most):
                 self.least_wide = 0 if windows.is_depthwise else reach
-        source, result = _as_picture(given.src.shape), _as_picture(given.dst.shape)
+        source, result = fold.shape(given.src.shape), fold.shape(given.dst.shape)
         apart: Number = 0
         for layout in (given.src, given.dst):
             channels, *sizes = layout.shape[1:]
@@ -153,17 +159,21 @@ class WindowSizes:
         sides, arguments_of = (given.src, given.dst), given.arguments
         if given.name in ("matmul", TRANSPOSED) or not all(map(is_open, sides)):
             return None
+        fold = fold_of(given)
+        if fold is None:
+            return None
         if any(is_symbolic(side.shape[1]) for side in sides):
             return None
         if given.name == "pooling_forward":
             steps, window, gaps, pads, _ = cast("Geometry", arguments_of[GEOMETRY_OF_POOLS])
-            return cls(given, _windows(window, (steps, gaps, pads), True))
+            return cls(given, fold, fold.windows(window, (steps, gaps, pads), is_own=True))
         weights = arguments_of[WEIGHTS]
         assert isinstance(weights, Descriptor)
         axes, geometry = len(given.src.shape) - 2, cast("Geometry", arguments_of[GEOMETRY])
         is_own, groups = is_depthwise(given), groups_of(given)
-        windows = _windows(weights.shape[-axes:], geometry[:3], is_own, groups)
-        return cls(given, windows, geometry[3])
+        windows = fold.windows(weights.shape[-axes:], geometry[:3], is_own=is_own, groups=groups)
+        behind = geometry[3] if axes == 1 else fold.each(geometry[3], 0)
+        return cls(given, fold, windows, behind)
 
 
 class WindowsByMachine:
@@ -269,12 +279,14 @@ class WindowsByMachine:
         windows, _ = _windows_of(given, sizes, form)
         if form.in_tiles is not None and self._is_plain(place, sides, sizes):
             source, result = (side.shape for side in sides)
+            if len(source) == 5:
+                source, result = (_fold(given).shape(each) for each in (source, result))
             code = code_in_tiles(form.in_tiles, source, result, windows, given.threads)
             if code is not None:
                 return code
         if form.constants.weights is None:
             return None
-        told = self._told(place, sides, windows, sizes, found.numbers)
+        told = self._told(given, place, sides, windows, sizes, found.numbers)
         if told is None or not found.is_worth_it(told.steps, most_us):
             return None
         return code_of(form.functions, told, form.constants, given.threads)
@@ -289,11 +301,11 @@ class WindowsByMachine:
     ) -> TileCalls | None:
         """What code of a convolution is told; None where oneDNN computes it."""
         windows, behind = _windows_of(given, sizes, form)
-        channels, wide = sides[0].shape[1] // form.groups, sides[1].shape[-1]
+        channels, wide = sides[0].shape[1] // form.groups, _fold(given).shape(sides[1].shape)[-1]
         most = most_channels(given, windows, wide)
         if not form.stays and not is_in_order(windows, behind, channels, wide, most):
             return None
-        return self._told(place, sides, windows, sizes)
+        return self._told(given, place, sides, windows, sizes)
 
     def _is_plain(
         self, place: int, sides: tuple[Value, Value], sizes: Callable[[object], Any]
@@ -304,6 +316,7 @@ class WindowsByMachine:
 
     def _told(
         self,
+        given: SymbolicPrimitive,
         place: int,
         sides: tuple[Value, Value],
         windows: Windows,
@@ -318,7 +331,7 @@ class WindowsByMachine:
                 return Measures(*measures).told(known.cover)
         if not all(map(_is_channels_last, sides)):
             return None
-        source, result = (_as_picture(side.shape) for side in sides)
+        source, result = (_fold(given).shape(side.shape) for side in sides)
         return arguments(source, result, windows, numbers)
 
     def _pool(
@@ -332,8 +345,8 @@ class WindowsByMachine:
         steps, window, gaps, pads, behind = sizes(given)[GEOMETRY_OF_POOLS]
         if not is_of_largest(given) and (any(pads) or any(behind)):
             return None
-        windows = _windows(window, (steps, gaps, pads), True)
-        told = self._told(place, sides, windows, sizes, numbers_of_pool(given))
+        windows = _fold(given).windows(window, (steps, gaps, pads), is_own=True)
+        told = self._told(given, place, sides, windows, sizes, numbers_of_pool(given))
         return None if told is None else code_of_pool(given, told, math.prod(window))
 
 
@@ -453,24 +466,11 @@ def _phases(
     return phases(elements, tuple(steps), tuple(pads), known, pack)
 
 
-def _as_picture(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """[N, C, W] as [N, C, W, 1], in which windows along W may have gaps."""
-    return (*shape, 1) if len(shape) == 3 else shape
-
-
-def _windows(sizes: tuple[int, ...], geometry: Geometry, is_own: bool, groups: int = 1) -> Windows:
-    """Windows of two axes, as `_as_picture` has them.
-
-    Args:
-        sizes: of one.
-        geometry: steps, gaps and pads.
-        is_own: whether each channel has its own source.
-        groups: of channels.
-    """
-    steps, gaps, pads = geometry
-    if len(sizes) == 1:
-        return Windows((*sizes, 1), (*steps, 1), (*gaps, 0), (*pads, 0), is_own, groups)
-    return Windows(sizes, steps, gaps, pads, is_own, groups)
+def _fold(given: SymbolicPrimitive) -> Fold:
+    """How pictures are seen, of what there is code for."""
+    fold = fold_of(given)
+    assert fold is not None
+    return fold
 
 
 def _windows_of(
@@ -478,7 +478,9 @@ def _windows_of(
 ) -> tuple[Windows, Sequence[int]]:
     """Windows of these sizes, and how far the last ones reach over the end."""
     *geometry, behind = sizes(given)[GEOMETRY]
-    return _windows(form.window, geometry, form.is_depthwise, form.groups), behind
+    fold, is_own = _fold(given), form.is_depthwise
+    windows = fold.windows(form.window, geometry, is_own=is_own, groups=form.groups)
+    return windows, fold.each(behind, 0)
 
 
 def _is_channels_last(value: Value) -> bool:
