@@ -24,7 +24,7 @@ from polydevice_cpu.plan.filling.needs import Numbers
 from polydevice_cpu.plan.filling.plan_sizes import PlanSizes
 from polydevice_cpu.plan.filling.recipe import Packing, Recipe, described
 from polydevice_cpu.plan.filling.strips import StripCut
-from polydevice_cpu.plan.plan import Plan, PlanParts, Result
+from polydevice_cpu.plan.plan import Plan, PlanParts
 from polydevice_cpu.plan.step import Step, Strips
 from polydevice_cpu.plan.tables.form import Order, StripForm, TableForm, Way, late_of
 from polydevice_cpu.plan.tables.plan import FilledStrips, TablePlan
