@@ -39,8 +39,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Trace]:
     tracing, found = templates.tracing, []
 
     @contextlib.contextmanager
-    def noted(*given: Any) -> Iterator[Trace]:
-        with tracing(*given) as trace:
+    def noted(*given: Any, **named: Any) -> Iterator[Trace]:
+        with tracing(*given, **named) as trace:
             yield trace
         found.append(trace)  # nothing was raised
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -40,15 +39,7 @@ def _fold(network: Network, evaluate: Evaluate) -> int:
     values: dict[Node, list[Node]] = {}
     empty: dict[Port, Port] = {}
     folded, left = 0, SIZE_LIMIT
-    calculates: dict[Node, bool] = {}
-
-    def feeds_calculation(node: Node) -> bool:
-        if not calculates:
-            for port, readers in network.consumers().items():
-                all_do = all(reader.op.shape_arithmetic for reader, _ in readers)
-                calculates[port.node] = all_do and calculates.get(port.node, True)
-        return calculates.get(node, False)
-
+    for_now: set[Node] = set()
     for node in network.nodes():
         node.inputs = [
             values[port.node][port.index].output if port.node in values else port
@@ -63,15 +54,42 @@ def _fold(network: Network, evaluate: Evaluate) -> int:
             free = GROWTH * sum(array.nbytes for array in arrays)
             if _size(node) > min(SIZE_LIMIT, left + free):
                 continue
-            constants = _evaluated(node, arrays, evaluate, feeds_calculation)
+            constants = _evaluated(node, arrays, evaluate)
             if constants is not None:
                 made = sum(made.constant.nbytes for made in constants if made.constant is not None)
                 left -= max(made - free, 0)
         if constants is None:
             continue
         values[node] = constants
+        for_now.update(filter(_is_quotient, constants))
         folded += 1
+    if for_now:
+        _settle(network, for_now)
     return folded
+
+
+def _is_quotient(node: Node) -> bool:
+    """Whether a constant has formulas of what is no whole number."""
+    array = node.constant
+    return array is not None and _has_formulas(array) and not is_formula(array)
+
+
+def _settle(network: Network, for_now: set[Node]) -> None:
+    """Make numbers of formulas that something else than a calculation of sizes reads.
+
+    Kernels and passes take whole numbers alone for formulas.
+    """
+    settled: dict[Node, Node] = {}
+    for node in network.nodes():
+        for place, port in enumerate(node.inputs):
+            if port.node not in for_now:
+                continue
+            array = port.node.constant
+            assert array is not None
+            if port.node not in settled:
+                plain = array.astype(port.desc.dtype)
+                settled[port.node] = _constant(port.node, 0, plain, port.element_type)
+            node.inputs[place] = settled[port.node].output
 
 
 def _known_input(port: Port, made: dict[Port, Port]) -> Port:
@@ -109,27 +127,27 @@ def _size(node: Node) -> int:
     return sum(port.desc.span_bytes or 0 for port in node.outputs)
 
 
-def _evaluated(
-    node: Node,
-    arrays: list[Any],
-    evaluate: Evaluate,
-    feeds_calculation: Callable[[Node], bool],
-) -> list[Node] | None:
+def _evaluated(node: Node, arrays: list[Any], evaluate: Evaluate) -> list[Node] | None:
     if any(port.desc.kind != "tensor" for port in node.outputs):
         return None
+    calculates = node.op.shape_arithmetic or isinstance(node.op, Comparison)
     if any(map(is_formula, arrays)):
         if any(is_symbolic(size) for port in node.outputs for size in port.shape or ()):
             return None  # its elements serve one size only
-        if not (node.op.shape_arithmetic or isinstance(node.op, Comparison)):
+        if not calculates:
             return None  # likewise
+    if not calculates:
+        given = zip(arrays, node.inputs, strict=True)
+        arrays = [_plain(array, port.desc.dtype) for array, port in given]
     results = compute_ahead(lambda: evaluate(node.op, arrays))
     if results is None:
         return None
-    # Formulas of floats serve what sizes are computed of alone: kernels read their numbers.
-    may_stay = node.op.shape_arithmetic and any(map(_has_formulas, results))
-    stays = may_stay and feeds_calculation(node)
     return [
-        _constant(node, i, _plain(array, port.desc.dtype, stays=stays), port.element_type)
+        _constant(
+            *(node, i),
+            array if calculates and _has_formulas(array) else _plain(array, port.desc.dtype),
+            port.element_type,
+        )
         for i, (array, port) in enumerate(zip(results, node.outputs, strict=True))
     ]
 
@@ -138,10 +156,9 @@ def _has_formulas(array: Array) -> bool:
     return array.dtype == object and any(map(is_symbolic, array.reshape(-1).tolist()))
 
 
-def _plain(array: Array, dtype: np.dtype[Any], *, stays: bool) -> Array:
+def _plain(array: Array, dtype: np.dtype[Any]) -> Array:
     """Return an array of numbers of which none is symbolic any more as one of their type."""
-    is_plain = array.dtype != object or is_formula(array) or (stays and _has_formulas(array))
-    return array if is_plain else array.astype(dtype)
+    return array if array.dtype != object or is_formula(array) else array.astype(dtype)
 
 
 def _constant(node: Node, index: int, array: object, element_type: ElementType) -> Node:
