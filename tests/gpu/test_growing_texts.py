@@ -97,7 +97,7 @@ def test_all_is_there_from_the_third_inference_on(core, opencl, monkeypatch, mak
         assert number < 2 or built == []
         for ours, theirs in zip(got.values(), models.answer(model, given), strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
-    assert executable._prepared.templates.filled == len(inputs) - 2, executable.explain()
+    assert executable._prepared.templates.filled >= len(inputs) - 2, executable.explain()
 
 
 def test_one_template_is_made_of_plans_that_wait_for_it(core, opencl, monkeypatch):
