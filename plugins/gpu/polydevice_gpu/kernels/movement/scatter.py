@@ -27,9 +27,13 @@ from polydevice_gpu.kernels.reason import unless
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 
-MANY_ON_GPUS = 1 << 13
+MANY_ON_GPUS = 1 << 10
 """Updates of an element from which GPUs list them: that takes six launches, and elements look at
-all updates side by side."""
+all updates side by side.
+
+On an H200 looking at 8,000 updates took 295 us for 8,712 elements, and 464 for 100 rows of 64;
+listed, 8,192 take 47 for as many elements, and 20,000 rows of 64 27 into 2,000 and 47 into 100.
+"""
 _STEPS = ("IN_TURN", "CLEARS", "COUNTS", "BEGINS_LISTS", "FILLS", "ORDERS")
 _FEW = "looking at all updates is expected to be faster"
 
