@@ -111,7 +111,7 @@ def rounded(sizes):
 
 
 def cached(sizes):
-    """Attention to what came before and to what comes, under a mask as long as both."""
+    """Attention to what came before and to what comes, under a mask as long as both; scaled."""
     weights = {name: image(k, 24, 24) for k, name in enumerate("qkv")}
     weights["one"] = np.array([1], np.int64)
     nodes = [
@@ -123,11 +123,17 @@ def cached(sizes):
         ("Add", ["scores", "masks"], ["masked"], {}),
         ("Softmax", ["masked"], ["shares"], {"axis": -1}),
         ("Concat", ["past", "vx"], ["values"], {"axis": 1}),
-        ("MatMul", ["shares", "values"], ["y"], {}),
+        ("MatMul", ["shares", "values"], ["mixed"], {}),
+        ("Mul", ["mixed", "scale"], ["y"], {}),
     ]
-    given = {"x": ["n", "new", 24], "mask": ["n", "all"], "past": ["n", "past", 24]}
+    given = {"x": ["n", "new", 24], "mask": ["n", "all"], "past": ["n", "past", 24], "scale": []}
     return models.build(nodes, given, ["y"], weights), [
-        {"x": image(k, n, new, 24), "mask": image(k, n, new + past), "past": image(k, n, past, 24)}
+        {
+            "x": image(k, n, new, 24),
+            "mask": image(k, n, new + past),
+            "past": image(k, n, past, 24),
+            "scale": image(k),
+        }
         for k, (n, new, past) in enumerate(sizes)
     ]
 
@@ -184,7 +190,7 @@ def test_what_would_be_chosen_is_found_out_when_somebody_asks(load):
         plan = executable._compile(shapes)
         assert (plan.undecided is None) == (not plan.doubts)
         doubts = plan.doubts
-        assert not doubts or plan.wants == doubts
+        assert not doubts or plan.wanted_choices == doubts
         others = plan.others
         assert plan.undecided is None
         assert {number for number, _ in others} == plan.doubts <= doubts

@@ -137,6 +137,7 @@ class GpuExecutable(ExecutableNetwork):
         for alternatives in likely:
             is_general = alternatives is likely[0]  # those of odd sizes
             for shapes in alternatives:
+                # Once some were refused, others are asked for first: that is less than to plan.
                 if has_refused and not takes(network, shapes):
                     continue
                 has_refused = True

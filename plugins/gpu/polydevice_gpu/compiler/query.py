@@ -185,7 +185,7 @@ def takes(network: Network, shapes: Shapes) -> bool:
     trial = network.clone()
     names = [node.name for node in trial.parameters]
     try:
-        trial.reshape(dict(zip(names, map(list, filter(None, shapes)), strict=True)))
+        trial.reshape({name: list(shape or ()) for name, shape in zip(names, shapes, strict=True)})
     except NetworkError:
         return False
     return True

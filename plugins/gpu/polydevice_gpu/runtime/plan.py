@@ -248,8 +248,8 @@ class Plan:
         return self
 
     @property
-    def wants(self) -> Hashable:
-        """What of choices it would rather have, as far as that is known."""
+    def wanted_choices(self) -> Hashable:
+        """Choices that it would rather have, as far as they are known: equal ones are counted."""
         return self.doubts if self.undecided is not None else self._others
 
     @property

@@ -94,7 +94,7 @@ class Specialiser:
             return plan.runs > RUNS
         if plan.may_serve and not plan.wanted:
             return True
-        wanted: list[Hashable] = [*plan.wanted, *([plan.wants] if plan.doubts else [])]
+        wanted: list[Hashable] = [*plan.wanted, *([plan.wanted_choices] if plan.doubts else [])]
         self._wanted.update(wanted)
         return max(map(self._wanted.__getitem__, wanted), default=0) >= self._patience()
 
