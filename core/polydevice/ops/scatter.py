@@ -109,7 +109,10 @@ class ScatterElementsUpdate(Scatter):
         at = normalize_axis(axis.static_ints[0], len(x.shape))
         for k, (size, most) in enumerate(zip(indices.shape or (), x.shape, strict=False)):
             if k != at and isinstance(size, int) and isinstance(most, int) and size > most:
-                raise ShapeError(f"indices {indices.shape} reach beyond {x.shape} at axis {k}")
+                raise ShapeError(
+                    f"indices {indices.shape} reach beyond {x.shape} at axis {k}; they may be "
+                    f"longer than the data only along axis {at}, which they count places of"
+                )
 
 
 @operation("ScatterNDUpdate", since=(4, 15))

@@ -106,9 +106,8 @@ def rewrite(work: Work) -> None:
     def prepare(network: Network) -> None:
         use_custom_layers(network, work.settings.custom_layers)
         if work.settings.integers:
-            compress_products(
-                network, work.target
-            )  # before folding, which would make floats of matrices
+            # Before folding, which would make floats of matrices.
+            compress_products(network, work.target)
             if not work.target.is_throughput:
                 quantise_at_once(network, work.target)
             if work.target.byte_product:

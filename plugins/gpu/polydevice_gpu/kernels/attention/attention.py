@@ -316,7 +316,7 @@ class AttentionTiled(Attention):
         return min(range(len(self.modes)), key=cost)
 
     def general_mode(self, mode: int) -> int:
-        """Parts need some strips each."""
+        """The same without parts, which need some strips each."""
         return mode - mode % len(_SPLITS)
 
     def launches(self, node: GpuNode, mode: Mode, target: Target) -> list[Launch]:

@@ -331,4 +331,4 @@ _NEAREST = (
     *(NearestMode.FLOOR, NearestMode.CEIL, NearestMode.SIMPLE),
     *(NearestMode.ROUND_PREFER_FLOOR, NearestMode.ROUND_PREFER_CEIL),
 )
-"""By their numbers in include/places.cl."""
+"""By their numbers in resample_places.cl."""

@@ -22,10 +22,21 @@ from polydevice.symbolic_trace import chosen
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.launch import Launch, Scratch
-from polydevice_gpu.kernels.movement.scattering import Elements, Scatter, Slices, Tuples
+from polydevice_gpu.kernels.movement.scattering import (
+    Elements,
+    Lined,
+    Scatter,
+    Slices,
+    Tuples,
+)
 from polydevice_gpu.kernels.reason import unless
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
+
+MANY = 128
+"""Updates of an element from which it takes longer to look at all than to launch two more kernels.
+
+On two processor cores 8,192 updates of 8,712 elements took 73 ms, and take 0.2 so."""
 
 MANY_ON_GPUS = 1 << 10
 """Updates of an element from which GPUs list them: that takes six launches, and elements look at
@@ -34,13 +45,9 @@ all updates side by side.
 On an H200 looking at 8,000 updates took 295 us for 8,712 elements, and 464 for 100 rows of 64;
 listed, 8,192 take 47 for as many elements, and 20,000 rows of 64 27 into 2,000 and 47 into 100.
 """
+
 _STEPS = ("IN_TURN", "CLEARS", "COUNTS", "BEGINS_LISTS", "FILLS", "ORDERS")
 _FEW = "looking at all updates is expected to be faster"
-
-MANY = 128
-"""Updates of an element from which it takes longer to look at all than to launch two more kernels.
-
-On two processor cores 8,192 updates of 8,712 elements took 73 ms, and take 0.2 so."""
 
 
 class ScatterRef(Scatter, SingleLaunch):
@@ -97,7 +104,7 @@ class ScatterMarked(Scatter):
         return made
 
 
-class _Listed(Scatter):
+class _Listed(Lined):
     """The updates of each place are listed in their order, and each element goes through a list."""
 
     source = "movement/scatter_listed.cl"
@@ -154,7 +161,7 @@ class ScatterListed(_Listed):
     """One work-item for each update, which counts those of its place that come before it."""
 
     def yields(self, node: GpuNode, target: Target) -> str:
-        """Each launch takes a GPU some time, in which it looks at thousands of updates."""
+        """Each launch takes a GPU some time, in which it looks at hundreds of updates."""
         many = chosen(lambda: self.updates(node) >= MANY_ON_GPUS)
         return unless(
             (target.is_throughput, "one after the other they need not be counted"),

@@ -5,10 +5,7 @@
 // Layouts: any.   Types: any; integer indices, negative ones counting from the end.
 // Needs: LINE_COORDINATES and ALONG_OF(t), PLACE_OF(i) and NUMBER_OF(i) (see `Scatter`), or what
 // scatter_ref needs and LIST (the number of an element's list, or -1).
-static inline int inside(long index, int size) {
-    if (index < 0) index += size;
-    return index >= 0 && index < size ? (int)index : -1;
-}
+#include "include/indices.cl"
 
 KERNEL(scatter_listed) {
     const int i = get_global_id(0);

@@ -3,10 +3,7 @@
 // Layouts: any.   Types: any; integer indices, negative ones counting from the end.
 // Needs: PLACE_OF(i) (a place, or -1 outside), NUMBER_OF(i), or COORDINATES (declares them from i),
 // PLACE, OLD, UPDATE(t), STORE(v). Of several updates of a place the one of the highest number stays.
-static inline int inside(long index, int size) {
-    if (index < 0) index += size;
-    return index >= 0 && index < size ? (int)index : -1;
-}
+#include "include/indices.cl"
 
 KERNEL(scatter_marked) {
     const int i = get_global_id(0);

@@ -3,7 +3,7 @@
 // Layouts: any.   Types: any; integer indices, negative ones counting from the end.
 // Needs: COUNT, UPDATES, COORDINATES (declares them from i), OLD, MATCHES(t), UPDATE(t), STORE(v),
 // COMBINE(v, u), MEAN, MEAN_OF(v, n), USE_OLD. Looks at every update for every element.
-static inline int wrapped(long index, int size) { return (int)(index < 0 ? index + size : index); }
+#include "include/indices.cl"
 
 KERNEL(scatter_ref) {
     const int i = get_global_id(0);

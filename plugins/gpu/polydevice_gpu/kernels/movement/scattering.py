@@ -47,26 +47,6 @@ class Scatter(Kernel):
     def declare_marks(self, call: Call) -> None:
         """Declare indices, `MARK_COORDINATES`, `PLACE_OF(i)` and `NUMBER_OF(i)`."""
 
-    def declare_lines(self, call: Call) -> None:
-        """Declare indices, and which places the updates of line i name, one after the other.
-
-        Defines `LINES`, `WIDE` (places of a line), `UPDATES` (of a line), `LINE_COORDINATES`, which
-        may declare some, and `ALONG_OF(t)`, which declares the place of update t in the line,
-        `along`, or -1 outside.
-        """
-        raise NotImplementedError
-
-    def declare_list(self, call: Call) -> None:
-        """Define `LIST`: the number of the list that an element's updates are in, or -1."""
-        raise NotImplementedError
-
-    def lines(self, node: GpuNode) -> tuple[int, int]:
-        """Return how many lines of updates there are, and places that a line may name.
-
-        None of them names a place of another.
-        """
-        raise NotImplementedError
-
     def declare_combination(self, call: Call) -> None:
         """Define `COMBINE(v, u)`, `MEAN`, `MEAN_OF(v, n)` and `USE_OLD`."""
         op = call.node.op
@@ -84,6 +64,27 @@ class Scatter(Kernel):
     @abstractmethod
     def places(self, node: GpuNode) -> int:
         """Return how many places updates may name."""
+
+
+class Lined(Scatter):
+    """Updates in lines, none of which names a place of another."""
+
+    @abstractmethod
+    def declare_lines(self, call: Call) -> None:
+        """Declare indices, and which places the updates of line i name, one after the other.
+
+        Defines `LINES`, `WIDE` (places of a line), `UPDATES` (of a line), `LINE_COORDINATES`, which
+        may declare some, and `ALONG_OF(t)`, which declares the place of update t in the line,
+        `along`, or -1 outside.
+        """
+
+    @abstractmethod
+    def declare_list(self, call: Call) -> None:
+        """Define `LIST`: the number of the list that an element's updates are in, or -1."""
+
+    @abstractmethod
+    def lines(self, node: GpuNode) -> tuple[int, int]:
+        """Return how many lines of updates there are, and places that a line may name."""
 
 
 class Slices(Scatter):
@@ -132,7 +133,7 @@ class Slices(Scatter):
         return node.inputs[0].shape[normalize_axis(integers(node, 3)[0], node.inputs[0].rank)]
 
 
-class Elements(Scatter):
+class Elements(Lined):
     """ScatterElementsUpdate: updates of an element are those in its line along the axis."""
 
     def _axis(self, node: GpuNode) -> int:
@@ -225,7 +226,7 @@ class Elements(Scatter):
         return node.inputs[0].elements
 
 
-class Tuples(Scatter):
+class Tuples(Lined):
     """ScatterNDUpdate: tuples of coordinates."""
 
     def refuses(self, node: GpuNode, target: Target) -> str:
