@@ -312,9 +312,18 @@ def cached(sizes):
     ]
 
 
+def check_filled(executable, count, opencl):
+    """Compare with how many plans were to be filled in.
+
+    In lockstep loading makes some ahead, and a thread behind others when it gets to it: how many
+    sizes they serve is told in test_sizes_on_matrix_units.py.
+    """
+    if not opencl.capabilities.local_memory_is_dedicated:
+        filled = executable._prepared.templates.filled
+        assert filled == count, executable.explain()
+
+
 def test_nothing_that_came_before_is_filled_in_as_something_is(core, opencl):
-    if opencl.capabilities.local_memory_is_dedicated:
-        pytest.skip("work-items in lockstep choose among more tiles, which are classes of sizes")
     model, inputs = cached([(2, 9, 0), (1, 4, 9), (3, 4, 0), (2, 1, 5), (1, 12, 0), (1, 3, 1)])
     executable = core.load_network(core.read_network(model), "GPU")
     request = executable.create_infer_request()
@@ -323,13 +332,11 @@ def test_nothing_that_came_before_is_filled_in_as_something_is(core, opencl):
         executable._specialiser.wait(time.monotonic() + 60)
         for ours, theirs in zip(got.values(), models.answer(model, given), strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
-    assert executable._prepared.templates.filled == len(inputs) - 2, executable.explain()
+    check_filled(executable, len(inputs) - 2, opencl)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_other_sizes_are_filled_in(case, core, opencl):
-    if opencl.capabilities.local_memory_is_dedicated:
-        pytest.skip("work-items in lockstep choose among more tiles, which are classes of sizes")
     make, sizes = CASES[case]
     model, inputs = make(sizes)
     executable = core.load_network(core.read_network(model), "GPU")
@@ -340,7 +347,7 @@ def test_other_sizes_are_filled_in(case, core, opencl):
             scale = np.abs(theirs).max(initial=0)
             step = 0.2 if case == "bytes of lines" else 0  # halves may be rounded otherwise
             np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4 * scale + 1.01 * step)
-    assert executable._prepared.templates.filled == len(inputs) - 1, executable.explain()
+    check_filled(executable, len(inputs) - 1, opencl)
     assert "is not known before inference" not in executable.explain()
 
 
