@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from onnx import helper, numpy_helper
 
+from tests import onnxruntime_answers
+
 
 def build(
     nodes: Sequence[tuple],
@@ -31,15 +33,8 @@ def build(
 
 
 def answer(model: bytes, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """What ONNX Runtime computes, in one thread and without its own fusions."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    return session.run(None, dict(inputs))
+    """What ONNX Runtime computes, without its own fusions."""
+    return onnxruntime_answers.answer(model, inputs, optimises=False)
 
 
 def residual(

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.onnx.models import run
+from tests.onnxruntime_answers import answer
 
 MS = "com.microsoft"
 Arrays = dict[str, np.ndarray]
@@ -62,11 +62,7 @@ def check(
     if byte_output:
         for k in range(outputs):
             proto.graph.output[k].type.tensor_type.elem_type = TensorProto.UINT8
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), options)
-    expected = session.run(None, feeds)
+    expected = answer(proto.SerializeToString(), feeds)
     results = run(proto, *feeds.values())
     assert len(results) == len(expected)
     for result, wanted in zip(results, expected, strict=True):

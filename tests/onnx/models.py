@@ -11,6 +11,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.absent import wants
+from tests.onnxruntime_answers import session
 
 ONE_SCORE = wants("onnxruntime", "1.24", "takes no LOGISTIC of one score for two labels")
 FLOAT = TensorProto.FLOAT
@@ -71,11 +72,6 @@ def _loaded(content: bytes, device: str) -> Any:
 
 def onnxruntime_outputs(proto: onnx.ModelProto, *inputs: Any) -> list[np.ndarray]:
     """Run a model in ONNX Runtime, which knows the older opsets better than onnx.reference."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), options)
-    names = [i.name for i in session.get_inputs()]
-    return list(session.run(None, dict(zip(names, inputs, strict=True))))
+    theirs = session(proto.SerializeToString())
+    names = [i.name for i in theirs.get_inputs()]
+    return list(theirs.run(None, dict(zip(names, inputs, strict=True))))
