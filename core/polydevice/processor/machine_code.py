@@ -52,7 +52,8 @@ def function_of(code: bytes) -> Any | None:
     it; of threads that want the same one at once all get one, so that none is let go.
 
     Args:
-        code: it begins with ``endbr64`` and reaches nothing outside of itself but by its arguments.
+        code: it begins with ``endbr64`` and reaches nothing outside of itself but by its arguments;
+            empty where the processor lacks what it needs.
     """
     if code in _FUNCTIONS:
         return _FUNCTIONS[code]
@@ -60,7 +61,7 @@ def function_of(code: bytes) -> Any | None:
 
 
 def _made(code: bytes) -> Any | None:
-    if sys.platform != "linux" or platform.machine() != "x86_64" or sys.maxsize < 2**32:
+    if not code or sys.platform != "linux" or platform.machine() != "x86_64" or sys.maxsize < 2**32:
         return None
     size = -(-len(code) // mmap.PAGESIZE) * mmap.PAGESIZE
     try:

@@ -60,6 +60,8 @@ _TOGETHER = bytes.fromhex(
 
 _AVX512 = 0x27
 """oneDNN's bits of an instruction set with AVX-512 as Skylake's servers have it."""
+_AVX2 = 0x7
+"""The same of one with AVX2 and FMA."""
 
 
 @lru_cache(maxsize=16)
@@ -71,6 +73,15 @@ def has_avx512(*beyond: str) -> bool:
     """
     is_there = has_instructions(_AVX512) and function_of(_CLAIM) is not None
     return is_there and processor_flags() >= {*beyond}
+
+
+@lru_cache(maxsize=1)
+def has_vectors() -> bool:
+    """Whether emitted code may run: with AVX-512, or made of instructions of AVX2 and FMA."""
+    if has_avx512():
+        return True
+    is_there = has_instructions(_AVX2) and function_of(_CLAIM) is not None
+    return is_there and processor_flags() >= {"avx2", "fma", "f16c"}
 
 
 def may_share() -> bool:

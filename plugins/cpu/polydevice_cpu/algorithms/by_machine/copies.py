@@ -152,7 +152,7 @@ def _in_runs() -> bytes:
     code.add(R12, RDI, 5)
     code.again(RBX, slice_)
     code.end(0)
-    return bytes(code.text)
+    return code.assembled()
 
 
 @lru_cache(maxsize=1)
@@ -196,7 +196,7 @@ def _with_border() -> bytes:
         code.jump(start)
         code.here(end)
     code.end(0)
-    return bytes(code.text)
+    return code.assembled()
 
 
 def _append_filling(code: Instructions) -> None:

@@ -117,8 +117,7 @@ class Functions(Instructions):
         return self.constants.index(number)
 
     def _compared(self, first: int, second: int, how: int) -> None:
-        self.vector(0xC2, _MASK, first, second, is_memory=False)
-        self.text.append(how)
+        self.vector(0xC2, _MASK, first, second, is_memory=False, last_byte=how)
 
     def _scaled_power(self, x: int, power: int) -> None:
         """Append x *= 2^power."""
@@ -133,8 +132,9 @@ class Functions(Instructions):
         """Append what splits exp(x): return (e, n), exp(x) = (1 + e) * 2^n."""
         power, result = TEMPORARY[:2]
         self.with_constant(MUL, power, x, 1 / math.log(2))
-        self.vector(0x08, power, 0, power, kind=3, prefix=1, is_memory=False)  # vrndscaleps
-        self.text.append(0)
+        self.vector(
+            0x08, power, 0, power, kind=3, prefix=1, is_memory=False, last_byte=0
+        )  # vrndscaleps
         self.with_constant(0xBC, x, power, math.log(2), kind=2)  # x -= power * log(2)
         self._polynomial(result, x, _TERMS)
         self.of_vectors(MUL, result, result, x)
@@ -268,8 +268,9 @@ class Functions(Instructions):
         self.of_vectors(0x51, x, 0, x)
 
     def _round(self, x: int, _: float, __: float) -> None:
-        self.vector(0x08, x, 0, x, kind=3, prefix=1, is_memory=False)  # vrndscaleps
-        self.text.append(0)  # to the nearest, even ones of two
+        self.vector(
+            0x08, x, 0, x, kind=3, prefix=1, is_memory=False, last_byte=0
+        )  # vrndscaleps  # to the nearest, even ones of two
 
     def _erf(self, x: int, _: float, __: float) -> None:
         """As `special_functions.erf` computes it."""

@@ -1,8 +1,21 @@
-"""Instructions of x86-64 with AVX-512 as bytes, as far as code that is emitted here needs them."""
+"""Instructions of x86-64 with AVX-512 as bytes, as far as code that is emitted here needs them.
+
+Where the processor has AVX2 alone, `Instructions.assembled` makes others of them; see `avx2`.
+"""
 
 from __future__ import annotations
 
 import struct
+
+from polydevice_cpu.algorithms.by_machine.avx2.halves import MissingInstruction, halved
+from polydevice_cpu.algorithms.by_machine.avx2.homes import ROOM_BYTES
+from polydevice_cpu.algorithms.by_machine.avx2.operations import (
+    Masks,
+    OnMask,
+    Vector,
+    read_bytes,
+)
+from polydevice_cpu.algorithms.by_machine.code import has_avx512
 
 RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI, R8, R9, R10, R11, R12, R13, R14, R15 = range(16)
 KEPT = (RBX, RBP, R12, R13, R14, R15)
@@ -12,11 +25,31 @@ LOAD, STORE, ADD, MUL, SUB, MIN, DIVIDE, MAX = 0x10, 0x11, 0x58, 0x59, 0x5C, 0x5
 LOAD_WORDS, STORE_WORDS, EXPAND = 0x6F, 0x7F, 0x88
 
 
+_PLACE = b"\xcc"
+"""What is in the text for an instruction that others are made of."""
+
+
 class Instructions:
-    """What has been emitted so far; `text` has the bytes."""
+    """What has been emitted so far; `text` has the bytes.
+
+    Attributes:
+        is_halved: whether other instructions are made of those on vectors and masks.
+    """
 
     def __init__(self) -> None:
         self.text = bytearray()
+        self.is_halved = not has_avx512()
+        self._halved: list[Vector | OnMask] = []
+        self._jumps: dict[int, int] = {}
+
+    def assembled(self) -> bytes:
+        """Return all of it; nothing if the processor lacks instructions that it needs."""
+        if not self.is_halved:
+            return bytes(self.text)
+        try:
+            return halved(self.text, self._halved, self._jumps)
+        except MissingInstruction:
+            return b""
 
     def raw(self, text: str) -> None:
         """Add bytes."""
@@ -27,11 +60,20 @@ class Instructions:
         self.raw("f30f1efa")  # endbr64
         for register in KEPT:
             self.raw(f"{'41' if register > 7 else ''}{0x50 | register & 7:02x}")
-        self._room(numbers)
+        if not self.is_halved:
+            self._room(numbers)
+            return
+        self.move(RAX, RSP)
+        self._room(numbers + (ROOM_BYTES + 64) // 8)
+        self.raw("4883e4c0")  # and rsp, -64
+        self.store(RAX, RSP, numbers)
 
     def end(self, numbers: int, status: int = 0) -> None:
         """Return a status from 0 to 127."""
-        self._room(-numbers)
+        if self.is_halved:
+            self.load(RSP, RSP, numbers)
+        else:
+            self._room(-numbers)
         for register in reversed(KEPT):
             self.raw(f"{'41' if register > 7 else ''}{0x58 | register & 7:02x}")
         self.raw("c5f87731c0")  # vzeroupper; eax = 0
@@ -53,6 +95,8 @@ class Instructions:
     def _operand(
         self, register: int, base: int, offset: int | None, *, is_far: bool = False
     ) -> None:
+        if base == RSP and offset is not None and self.is_halved:
+            offset += ROOM_BYTES
         is_far = is_far or (offset is not None and offset > 127)
         mode = 0xC0 if offset is None else 0x80 if is_far else 0x40
         self.text.append(mode | (register & 7) << 3 | base & 7)
@@ -113,8 +157,46 @@ class Instructions:
         self._operand(register, base, offset)
 
     def set_mask(self, mask: int, register: int) -> None:
-        """Set a mask of 16 elements from the bits of one of the first eight registers."""
-        self.text += bytes((0xC5, 0xF8, 0x92, 0xC0 | mask << 3 | register))
+        """Set a mask of 16 elements from the bits of a register."""
+        self._on_mask(Masks.SET, mask, register, (0xC4, 0xC1, 0x78, 0x92) if register > 7 else ())
+
+    def copy_mask(self, mask: int, other: int) -> None:
+        """Set a mask to another one."""
+        self._on_mask(Masks.COPY, mask, other)
+
+    def fill_mask(self, mask: int) -> None:
+        """Set all elements of a mask."""
+        self._on_mask(Masks.FILL, mask, mask, (0xC5, 0x84 | (~mask & 15) << 3, 0x46))
+
+    def get_mask(self, register: int, mask: int) -> None:
+        """Set one of the first eight registers to the bits of a mask."""
+        self._on_mask(Masks.BITS, mask, register, (0xC5, 0xF8, 0x93), is_result=True)
+
+    def test_any(self, mask: int) -> None:
+        """Test whether a mask has an element, for a jump that follows: jz where it has none."""
+        self._on_mask(Masks.NONE, mask, mask)
+
+    def test_all(self, mask: int) -> None:
+        """Test whether it has all of them: jnc where it has not."""
+        self._on_mask(Masks.ALL, mask, mask)
+
+    def _on_mask(
+        self,
+        what: Masks,
+        mask: int,
+        other: int,
+        opcode: tuple[int, ...] = (),
+        *,
+        is_result: bool = False,
+    ) -> None:
+        if self.is_halved:
+            self._halved.append(OnMask(len(self.text), what, mask, other))
+            self.text += _PLACE
+            return
+        known = {Masks.SET: 0x92, Masks.COPY: 0x90, Masks.NONE: 0x98, Masks.ALL: 0x98}
+        first, last = (other, mask) if is_result else (mask, other & 7)
+        self.text += bytes(opcode or (0xC5, 0xF8, known[what]))
+        self.text.append(0xC0 | first << 3 | last)
 
     def scaled(self, register: int, base: int, index: int, times: int) -> None:
         """Register = base + index * times."""
@@ -131,6 +213,7 @@ class Instructions:
         """Go to a place that was emitted before."""
         self.raw(kind)
         self.text += struct.pack("<i", to - len(self.text) - 4)
+        self._jumps[len(self.text)] = to
 
     def ahead(self, kind: str = "e9") -> int:
         """Go to a place that `here` tells; return what it wants to know."""
@@ -147,6 +230,7 @@ class Instructions:
     def here(self, jump: int) -> None:
         """Let a jump lead here."""
         self.text[jump - 4 : jump] = struct.pack("<i", len(self.text) - jump)
+        self._jumps[jump] = len(self.text)
 
     # -- on vectors of 16 numbers -------------------------------------------------------------
 
@@ -167,6 +251,7 @@ class Instructions:
         mask: int = 0,
         is_one: bool = False,
         wide: bool = False,
+        last_byte: int | None = None,
     ) -> None:
         """Add an instruction on vectors: register = first and [base + index * times].
 
@@ -187,12 +272,26 @@ class Instructions:
                 what is loaded, and stay elsewhere.
             is_one: whether there is one number in memory, for all elements.
             wide: whether elements are of 8 bytes.
+            last_byte: what an instruction is told by a constant.
 
         Raises:
             ValueError: it is too far behind the address.
         """
         if not -128 <= behind <= 127:
             raise ValueError(f"{behind} vectors behind an address are too far; use offset_bytes")
+        if self.is_halved:
+            offset = offset_bytes
+            if offset is None:
+                offset = behind * read_bytes(opcode, kind, is_one=is_one, wide=wide)
+            offset += ROOM_BYTES if base == RSP and is_memory else 0
+            self._halved.append(
+                Vector(
+                    *(len(self.text), opcode, register, first, base, index, times, offset),
+                    *(kind, prefix, is_memory, mask, is_one, wide, last_byte),
+                )
+            )
+            self.text += _PLACE
+            return
         high = base >> 4 if not is_memory else (0 if index is None else index) >> 3
         row = 0xF0 ^ (
             (register >> 3 & 1) << 7 | high << 6 | (base >> 3 & 1) << 5 | (register >> 4) << 4
@@ -210,6 +309,8 @@ class Instructions:
         else:
             place = (times.bit_length() - 1) << 6 | (index & 7) << 3 | base & 7
             self.text += struct.pack("<BBb", 0x44 | (register & 7) << 3, place, behind)
+        if last_byte is not None:
+            self.text.append(last_byte)
 
     def of_vectors(self, opcode: int, register: int, first: int, second: int) -> None:
         """Register = first and second."""
@@ -237,8 +338,7 @@ class Instructions:
     ) -> None:
         """Shift integers of 4 bytes to the right, or of 2; with the sign or without."""
         opcode, kind = 0x71 if words else 0x72, 4 if is_signed else 2
-        self.vector(opcode, kind, register, source, prefix=1, is_memory=False)
-        self.text.append(bits)
+        self.vector(opcode, kind, register, source, prefix=1, is_memory=False, last_byte=bits)
 
     def gather(self, register: int, base: int, index: int, mask: int, *, behind: int = 0) -> None:
         """Load numbers of 4 bytes at [base + 4 * index], and so many behind, where a mask holds.
@@ -251,5 +351,4 @@ class Instructions:
 
     def not_above(self, mask: int, first: int, second: int) -> None:
         """Set a mask where one vector is below another, or equal."""
-        self.vector(0xC2, mask, first, second, is_memory=False)
-        self.text.append(2)
+        self.vector(0xC2, mask, first, second, is_memory=False, last_byte=2)

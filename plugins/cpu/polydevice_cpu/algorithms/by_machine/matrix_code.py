@@ -196,7 +196,7 @@ class _Product(Instructions):
         self.loop(0, OUTER, lambda: self.loop(1, INNER, lambda: self.loop(2, COLUMNS, self.tiles)))
         self.move(RSP, RBP)
         self.end(0)
-        return bytes(self.text)
+        return self.assembled()
 
     def enter(self, level: int) -> None:
         """Begin a loop where the one around it is."""
@@ -299,8 +299,9 @@ class _Product(Instructions):
             self.spread(second, RAX, behind=1)
         for sum_ in sums:
             if function is Function.ROUND:
-                self.vector(0x08, sum_, 0, sum_, kind=3, prefix=1, is_memory=False)
-                self.text.append(0)  # to the nearest
+                self.vector(
+                    0x08, sum_, 0, sum_, kind=3, prefix=1, is_memory=False, last_byte=0
+                )  # to the nearest
             elif function is Function.CLIP:
                 self.of_vectors(MAX, sum_, sum_, first)
                 self.of_vectors(MIN, sum_, sum_, second)
@@ -441,8 +442,7 @@ def _unpack(
 
 def quarters(code: Instructions, register: int, first: int, second: int, how: int) -> None:
     """Append what sets a vector to two times 16 bytes of each of both, which a byte says."""
-    code.vector(0x23, register, first, second, kind=3, prefix=1, is_memory=False)
-    code.text.append(how)
+    code.vector(0x23, register, first, second, kind=3, prefix=1, is_memory=False, last_byte=how)
 
 
 def product(

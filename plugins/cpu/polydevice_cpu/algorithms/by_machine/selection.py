@@ -203,7 +203,7 @@ def _selecting(*, is_centered: bool) -> bytes:
     code.end(0, status=1)
     code.here(lacks)
     code.end(0, status=LACKS)
-    return bytes(code.text)
+    return code.assembled()
 
 
 def _append_corners(code: Instructions, *, is_centered: bool) -> None:
@@ -224,13 +224,13 @@ def _append_corners(code: Instructions, *, is_centered: bool) -> None:
     code.vector(LOAD, 0, 0, R8, mask=1)
     if is_centered:
         for register, order in ((1, 0x44), (2, 0xEE)):  # centers twice, sizes twice
-            code.vector(0x04, register, 0, 0, kind=3, prefix=1, is_memory=False)
-            code.text.append(order)
+            code.vector(0x04, register, 0, 0, kind=3, prefix=1, is_memory=False, last_byte=order)
         code.of_vectors(MUL, 2, 2, 3)
         given, low, high = (1, 2), SUB, ADD
     else:
-        code.vector(0x04, 1, 0, 0, kind=3, prefix=1, is_memory=False)
-        code.text.append(0x4E)  # the other corner
+        code.vector(
+            0x04, 1, 0, 0, kind=3, prefix=1, is_memory=False, last_byte=0x4E
+        )  # the other corner
         given, low, high = (0, 1), MIN, MAX
     code.of_vectors(low, 4, *given)
     code.vector(high, 4, *given, is_memory=False, mask=2)

@@ -220,4 +220,4 @@ def _split() -> bytes:
     code.here(is_whole)
     code.again(R10, next_row)
     code.end(0)
-    return bytes(code.text)
+    return code.assembled()

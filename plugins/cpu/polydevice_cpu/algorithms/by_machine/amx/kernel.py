@@ -111,7 +111,7 @@ def kernel(form: Form) -> bytes:
         code.raw("48c70000000000")  # mov qword ptr [rax], 0
     code.end_tiles()
     code.end(count)
-    return bytes(code.text)
+    return code.assembled()
 
 
 def _append_taken(code: TileCode) -> None:
@@ -244,7 +244,7 @@ def _append_group(code: TileCode, form: Form, blocks: int, *, is_last: bool) -> 
         is_whole = code.ahead("0f85")
         code.given(R8, "last_block")
         code.here(is_whole)
-    code.raw("c4c17892c8")  # kmovw k1, r8d
+    code.set_mask(1, R8)
     code.slot(RBX, "bias_at")
     append_moved(code, blocks, digits=form.digits, has_zero=form.integers.has_zero)
     code.raw("31c0")

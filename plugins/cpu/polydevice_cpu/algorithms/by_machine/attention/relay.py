@@ -97,4 +97,4 @@ def _relaying(addresses: int) -> bytes:
     code.step(R12, 8 * _WORDS)
     code.again(RBP, entry)
     code.end(0)
-    return bytes(code.text)
+    return code.assembled()

@@ -112,8 +112,7 @@ class _Rows(Instructions):
             self.text.append(how)
             self.whole(opcode, register, register, spare, kind)
         for how in (0x4E, 0xB1):  # vpshufd
-            self.vector(0x70, spare, 0, register, prefix=1, is_memory=False)
-            self.text.append(how)
+            self.vector(0x70, spare, 0, register, prefix=1, is_memory=False, last_byte=how)
             self.whole(opcode, register, register, spare, kind)
 
 
@@ -160,7 +159,7 @@ def of_rows(digits: int, rest: int) -> bytes:
     for jump in code.refusals:
         code.here(jump)
     code.end(0, status=1)
-    return bytes(code.text)
+    return code.assembled()
 
 
 def _append_block(code: _Rows) -> None:
@@ -178,9 +177,10 @@ def _append_block(code: _Rows) -> None:
 
     code.through(compare)
     code.across(largest, spare, _MAX_OF_WORDS)
-    code.vector(0x1E, 7, largest, _NOTHING, kind=3, prefix=1, is_memory=False)  # vpcmpud k7
-    code.text.append(5)  # not below
-    code.raw("c5f898ff")  # kortestw k7, k7
+    code.vector(
+        0x1E, 7, largest, _NOTHING, kind=3, prefix=1, is_memory=False, last_byte=5
+    )  # vpcmpud k7  # not below
+    code.test_any(7)
     code.refusals.append(code.ahead("0f85"))
     code.of_vectors(MAX, largest, largest, _SMALLEST)
     code.of_vectors(DIVIDE, inverse, _LIMIT, largest)
@@ -213,8 +213,9 @@ def _append_block(code: _Rows) -> None:
     # What is left of a sum without those of higher digits, times the center.
     for number, each in enumerate(sums):
         if number < code.digits - 1:
-            code.vector(0x72, 6, spare, sums[number + 1], prefix=1, is_memory=False)  # vpslld
-            code.text.append(8)
+            code.vector(
+                0x72, 6, spare, sums[number + 1], prefix=1, is_memory=False, last_byte=8
+            )  # vpslld
             code.whole(_SUBTRACT, each, each, spare)
         code.across(each, spare, _ADD_WORDS, 1)
         code.whole(_TIMES, each, each, _CENTER, 2)
@@ -325,7 +326,7 @@ def product(bits: int, digits: int) -> bytes:
     code.step(R14, 4 * COLUMNS)
     code.again(RSP, panel, _PANELS_LEFT)
     code.end(_SLOTS)
-    return bytes(code.text)
+    return code.assembled()
 
 
 def _append_rows(code: _Product, first: int) -> None:

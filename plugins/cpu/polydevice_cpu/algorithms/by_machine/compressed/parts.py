@@ -99,15 +99,16 @@ def parts_of_rows(step: int) -> bytes:
     code.move(R8, R10)
     code.jump(tile)
     code.here(are_all)
-    code.vector(0x1E, 7, _LARGEST, _INFINITE, kind=3, prefix=1, is_memory=False)  # vpcmpud k7
-    code.text.append(5)  # not below
-    code.raw("c5f898ff")  # kortestw k7, k7
+    code.vector(
+        0x1E, 7, _LARGEST, _INFINITE, kind=3, prefix=1, is_memory=False, last_byte=5
+    )  # vpcmpud k7  # not below
+    code.test_any(7)
     is_wild = code.ahead("0f85")
     code.here(are_none)
     code.end(0)
     code.here(is_wild)
     code.end(0, status=1)
-    return bytes(code.text)
+    return code.assembled()
 
 
 def _append_split(code: Instructions, step: int, tile_bytes: int) -> None:
@@ -119,8 +120,7 @@ def _append_split(code: Instructions, step: int, tile_bytes: int) -> None:
         code.vector(AND, upper, x, _WITHOUT_SIGN, prefix=1, is_memory=False)
         larger = _LARGEST, _LARGEST, upper
         code.vector(_MAX_OF_WORDS, *larger, kind=2, prefix=1, is_memory=False)
-        code.vector(0x04, x, 0, x, kind=3, prefix=1, is_memory=False)  # vpermilps
-        code.text.append(0xD8)
+        code.vector(0x04, x, 0, x, kind=3, prefix=1, is_memory=False, last_byte=0xD8)  # vpermilps
         for part in range(PARTS):
             if part < PARTS - 1:
                 code.vector(AND, upper, x, _UPPER, prefix=1, is_memory=False)

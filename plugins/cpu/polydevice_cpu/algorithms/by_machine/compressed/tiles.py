@@ -131,7 +131,7 @@ def product(bits: int, step: int) -> bytes:
     code.again(RSP, panel, _LEFT)
     code.end_tiles()
     code.end(_SLOTS)
-    return bytes(code.text)
+    return code.assembled()
 
 
 def _append_place(code: TileInstructions, slot: int, at: int) -> None:
@@ -195,8 +195,9 @@ def _append_eight(code: TileInstructions, place: int) -> None:
             else:
                 code.vector(LOAD_WORDS, number, 0, 0, prefix=1, is_memory=False)
             # The byte, as what is behind 2^23 in a number of f32: (a & b) | c
-            code.vector(0x25, number, _BYTE, _MAGIC, kind=3, prefix=1, is_memory=False)
-            code.text.append(0xEA)
+            code.vector(
+                0x25, number, _BYTE, _MAGIC, kind=3, prefix=1, is_memory=False, last_byte=0xEA
+            )
             code.of_vectors(SUB, number, number, _OFFSET)
         code.shifted(1, 1, 16)
         code.vector(OR, 1, 1, 2, prefix=1, is_memory=False)

@@ -158,7 +158,7 @@ def kernel(form: Form, chain: Sequence[Function]) -> bytes:
     code.here(is_shared)
     code.load(RSP, RSP, _LOCAL["stack"])
     code.end(0)
-    return bytes(code.text)
+    return code.assembled()
 
 
 def _append_places(code: Instructions, form: Form) -> None:
@@ -352,8 +352,7 @@ def _append_pixel(code: Instructions, pixel: int, vectors: int) -> None:
     code.vector(LOAD_WORDS, both, 0, RDX, prefix=3, wide=True, mask=_THERE)
     if vectors == 1:
         code.vector(0x33, both, 0, both, kind=2, prefix=1, is_memory=False)
-    code.vector(0x72, 6, even, both, prefix=1, is_memory=False)
-    code.text.append(16)
+    code.vector(0x72, 6, even, both, prefix=1, is_memory=False, last_byte=16)
     code.vector(STORE, even, 0, RSI, behind=pixel * vectors)
     if vectors == 2:
         code.vector(0xDB, odd, both, RDI, behind=2 * _FLOATS + 2, prefix=1, is_one=True)

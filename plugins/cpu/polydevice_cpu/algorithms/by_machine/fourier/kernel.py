@@ -128,7 +128,7 @@ class _Transform(Instructions):
         self.again(RSP, outer, _OUTER_LEFT)
         self.move(RSP, RBP)
         self.end(0)
-        return bytes(self.text)
+        return self.assembled()
 
     def double(self, register: int, base: int, number: int) -> None:
         """Fill a vector with a number of 8 bytes."""

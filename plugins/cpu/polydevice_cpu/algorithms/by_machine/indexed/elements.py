@@ -91,7 +91,7 @@ def _taking(item_bytes: int, index_bytes: int) -> bytes:
     code.end(0)
     code.here(outside)
     code.end(0, status=1)
-    return bytes(code.text)
+    return code.assembled()
 
 
 def taking(shape: tuple[int, ...], axis: int, count: int, sizes: tuple[int, int]) -> Told:
@@ -167,7 +167,7 @@ def _summing(kind: str, *, exclusive: bool) -> bytes:
 
     repeated(R11, part)
     code.end(0)
-    return bytes(code.text)
+    return code.assembled()
 
 
 KINDS = {"f": {4: "f32"}, "i": {4: "i32", 8: "i64"}, "u": {4: "i32", 8: "i64"}}

@@ -150,7 +150,7 @@ def _look() -> bytes:
     def append(mask: int) -> None:
         code.vector(LOAD, level, 0, R8, mask=mask)
         append_level(code, level)
-        code.raw("c5f890ca" if mask else "c5f446c9")  # kmovw k1, k2; kxnorw k1, k1, k1
+        code.copy_mask(1, mask) if mask else code.fill_mask(1)
         code.clear(result)  # or each look would wait for the one before
         code.gather(result, RDX, level, 1)
         code.vector(STORE, result, 0, R9, mask=mask)
@@ -168,4 +168,4 @@ def _look() -> bytes:
     append(2)
     code.here(is_done)
     code.end(0)
-    return bytes(code.text)
+    return code.assembled()

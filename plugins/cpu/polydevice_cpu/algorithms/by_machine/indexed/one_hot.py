@@ -83,7 +83,7 @@ def _emitted(item_bytes: int, index_bytes: int, *, wraps: bool) -> bytes:
     code.add(R10, RDI, _PART_BYTES)
     code.again(R13, part)
     code.end(0)
-    return bytes(code.text)
+    return code.assembled()
 
 
 def prepared(shape: tuple[int, ...], axis: int, sizes: tuple[int, int], *, wraps: bool) -> Told:

@@ -171,8 +171,7 @@ class Indexing(Instructions):
             self.of_vectors(_OF_FLOATS[how], 0, 1, 0)
             return
         # The larger one of both is the second one where one is NaN.
-        self.vector(0xC2, _NAN, 0, 0, is_memory=False)
-        self.text.append(3)
+        self.vector(0xC2, _NAN, 0, 0, is_memory=False, last_byte=3)
         self.of_vectors(_OF_FLOATS[how], 1, 0, 1)
         self.vector(0x28, 1, 0, 0, is_memory=False, mask=_NAN)
         self.vector(0x28, 0, 0, 1, is_memory=False)
@@ -183,7 +182,7 @@ class Indexing(Instructions):
         for jump in self.outside:
             self.here(jump)
         self.end(0, status=1)
-        return bytes(self.text)
+        return self.assembled()
 
 
 class _Putting(Indexing):
@@ -265,9 +264,10 @@ class _Putting(Indexing):
         def block() -> None:
             self._mask(RCX, last)
             self.vector(LOAD, 3, 0, RBX, mask=_ONE)
-            self.vector(0x1F, _UNLIKE, 3, 2, kind=3, prefix=1, is_memory=False, mask=_ONE)
-            self.text.append(4)  # vpcmpd: not equal
-            self.raw("c5f898d2")  # kortestw k2, k2
+            self.vector(
+                0x1F, _UNLIKE, 3, 2, kind=3, prefix=1, is_memory=False, mask=_ONE, last_byte=4
+            )  # vpcmpd: not equal
+            self.test_any(2)
             jumps.append(self.ahead("0f85"))  # jne
             self.step(RBX, 64)
 

@@ -195,7 +195,7 @@ def _emitted(item: int, votes: Votes, how: int) -> bytes:
     code.store(RAX, RDI, _TAKEN)
     code.here(shared)
     code.end(len(_SLOTS))
-    return bytes(code.text)
+    return code.assembled()
 
 
 def _append_begin(code: _Code) -> None:

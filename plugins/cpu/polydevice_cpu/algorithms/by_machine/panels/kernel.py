@@ -114,8 +114,7 @@ class _Unpacking(Instructions):
         for half, low in enumerate(lower):  # vpmovzxbd
             self.vector(0x31, low, 0, R10, behind=half, kind=2, prefix=1)
         for low, high in zip(lower, upper, strict=True):  # vpsrld
-            self.vector(0x72, 2, high, low, prefix=1, is_memory=False)
-            self.text.append(4)
+            self.vector(0x72, 2, high, low, prefix=1, is_memory=False, last_byte=4)
         for low in lower:  # vpandd
             self.vector(0xDB, low, low, _LOW_BITS, prefix=1, is_memory=False)
 
@@ -140,7 +139,7 @@ def unpacking(bits: int) -> bytes:
 
     code.append_blocks(stored)
     code.end(0)
-    return bytes(code.text)
+    return code.assembled()
 
 
 @lru_cache(maxsize=2)
@@ -190,7 +189,7 @@ def of_few(bits: int) -> bytes:
     code.step(R14, 4 * COLUMNS)
     code.again(RBP, panel)
     code.end(0)
-    return bytes(code.text)
+    return code.assembled()
 
 
 def _append_rows(code: _Unpacking, rows: int) -> None:
@@ -246,4 +245,4 @@ def driving() -> bytes:
         code.times(RDX, RCX)
         code.plain(0x29, RDX, RBX, 8 * place)  # sub [rbx + …], rdx
     code.end(0)
-    return bytes(code.text)
+    return code.assembled()

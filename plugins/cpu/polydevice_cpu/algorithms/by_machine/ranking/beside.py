@@ -161,7 +161,7 @@ def _emitted(kind: str, index_bytes: int, few: int) -> bytes:
         code.forward(_ON_STACK[slot], RDI, _AT[name])
     code.again(RSP, outer, _ON_STACK["outer"])
     code.end(len(_SLOTS))
-    return bytes(code.text)
+    return code.assembled()
 
 
 def _append_kept(code: Instructions, kind: str) -> None:
@@ -179,15 +179,14 @@ def _append_kept(code: Instructions, kind: str) -> None:
     code.step(R10, -1)
     code.raw("49c1e206")  # shl r10, 6
     code.add(R10, R13)
-    code.vector(0x1E, _HERE, _KEY, R10, kind=3, prefix=1, mask=_LIVE)  # vpcmpud, above
-    code.text.append(6)
-    code.raw("c5f898db")  # kortestw k3, k3
+    code.vector(0x1E, _HERE, _KEY, R10, kind=3, prefix=1, mask=_LIVE, last_byte=6)  # vpcmpud, above
+    code.test_any(3)
     worse = [code.ahead("0f84")]
     begins = code.ahead()
     code.here(are_fewer)
     code.raw("49c1e206")  # shl r10, 6
     code.add(R10, R13)
-    code.raw("c5f890d9")  # kmovw k3, k1
+    code.copy_mask(3, 1)
     code.here(begins)
     code.vector(0x7C, _NUMBER, 0, RAX, kind=2, prefix=1, is_memory=False)  # vpbroadcastd
     worse.append(_append_moves(code))
@@ -214,8 +213,9 @@ def _append_few(code: Instructions, count: int) -> None:
     code.vector(LOAD, _KEY, 0, R9, mask=_LIVE)
     append_key(code, "f4", _KEY, _BEFORE, (_TURN, _HIGHEST, _NAN, _ZERO), _OTHER)
     for number, register in enumerate(kept):
-        code.vector(0x1E, 2 + number, _KEY, register, kind=3, prefix=1, is_memory=False)
-        code.text.append(6)  # vpcmpud, above
+        code.vector(
+            0x1E, 2 + number, _KEY, register, kind=3, prefix=1, is_memory=False, last_byte=6
+        )  # vpcmpud, above
     for place in reversed(range(count)):
         for registers, new in ((kept, _KEY), (numbers, _NUMBER)):
             moved = (2 + place, new), (1 + place, registers[place - 1])
@@ -235,12 +235,13 @@ def _append_moves(code: Instructions) -> int:
     is_first = code.ahead("0f84")
     code.vector(LOAD_WORDS, _BEFORE, 0, R10, prefix=2, behind=-1)
     code.vector(LOAD_WORDS, _NUMBER_BEFORE, 0, R10, R14, prefix=2, behind=-1)
-    code.vector(0x1E, _NEXT, _KEY, _BEFORE, kind=3, prefix=1, is_memory=False, mask=_HERE)
-    code.text.append(6)
+    code.vector(
+        0x1E, _NEXT, _KEY, _BEFORE, kind=3, prefix=1, is_memory=False, mask=_HERE, last_byte=6
+    )
     _append_put(code, _BEFORE, _NUMBER_BEFORE)
     code.step(R10, -64)
-    code.raw("c5f890dc")  # kmovw k3, k4
-    code.raw("c5f898db")  # kortestw k3, k3
+    code.copy_mask(3, 4)
+    code.test_any(3)
     code.jump(move, "0f85")
     done = code.ahead()
     code.here(is_first)
@@ -275,8 +276,9 @@ def _append_results(code: Instructions, index_bytes: int) -> None:
     if index_bytes == 4:
         code.vector(STORE_WORDS, 2, 0, RSI, prefix=2, mask=_LIVE)
     else:
-        code.vector(0x3B, 2, 0, 3, kind=3, prefix=1, is_memory=False, wide=True)  # vextracti64x4
-        code.text.append(1)
+        code.vector(
+            0x3B, 2, 0, 3, kind=3, prefix=1, is_memory=False, wide=True, last_byte=1
+        )  # vextracti64x4
         for behind, (half, mask) in enumerate(((2, _LIVE), (3, _HIGH))):
             code.vector(0x35, half, 0, half, kind=2, prefix=1, is_memory=False)  # vpmovzxdq
             code.vector(STORE_WORDS, half, 0, RSI, behind=behind, prefix=2, mask=mask, wide=True)

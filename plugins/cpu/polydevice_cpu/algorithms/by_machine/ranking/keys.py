@@ -37,11 +37,9 @@ def append_key(
     """
     turn, highest, nan, zero = given
     if kind == "f4":
-        code.vector(0xC2, mask, key, key, is_memory=False)
-        code.text.append(3)  # what is no number
+        code.vector(0xC2, mask, key, key, is_memory=False, last_byte=3)  # what is no number
         code.of_vectors(ADD, key, key, zero)  # -0 becomes 0, its equal
-        code.vector(0x72, 4, spare, key, prefix=1, is_memory=False)  # vpsrad
-        code.text.append(31)
+        code.vector(0x72, 4, spare, key, prefix=1, is_memory=False, last_byte=31)  # vpsrad
         code.vector(0xDB, spare, spare, highest, prefix=1, is_memory=False)
         code.vector(0xEF, key, key, spare, prefix=1, is_memory=False)
         code.vector(0x28, key, 0, nan, is_memory=False, mask=mask)

@@ -212,7 +212,7 @@ def _emitted(form: Form) -> bytes:
     for call, function in calls:
         code.here(call)
         code.text += function
-    return bytes(code.text)
+    return code.assembled()
 
 
 def _append_constants(code: Instructions) -> None:
@@ -229,8 +229,9 @@ def _append_constants(code: Instructions) -> None:
         code.spread(register, RDI, behind=2 * _AT[name] + behind)
     code.clear(_ZERO)
     code.vector(LOAD, _APART, 0, RDI, offset_bytes=_PLACES_AT + 4 * LANES)
-    code.vector(0x25, _ONES, _ONES, _ONES, kind=3, prefix=1, is_memory=False)  # vpternlogd
-    code.text.append(0xFF)
+    code.vector(
+        0x25, _ONES, _ONES, _ONES, kind=3, prefix=1, is_memory=False, last_byte=0xFF
+    )  # vpternlogd
 
 
 def _append_keys(code: Instructions, form: Form) -> None:
@@ -259,7 +260,7 @@ def _append_read(code: Instructions, to: int, base: int, form: Form, *, line: st
         code.vector(LOAD, to, 0, base, mask=_SOME)
         code.step(base, 4 * LANES)
         return
-    code.raw("c5f890d1")  # kmovw k2, k1
+    code.copy_mask(2, 1)
     code.clear(to)
     code.gather(to, base, _APART, _OTHER)
     code.add(base, RDI, _AT[line])
@@ -272,8 +273,17 @@ def _append_pairs(code: Instructions) -> None:
         if half:
             key, number = 4, 5
             for source, upper in ((1, key), (_NUMBER, number)):
-                code.vector(0x3B, source, 0, upper, kind=3, prefix=1, is_memory=False, wide=True)
-                code.text.append(1)  # vextracti64x4
+                code.vector(
+                    0x3B,
+                    source,
+                    0,
+                    upper,
+                    kind=3,
+                    prefix=1,
+                    is_memory=False,
+                    wide=True,
+                    last_byte=1,
+                )  # vextracti64x4
         code.vector(0x35, 2, 0, key, kind=2, prefix=1, is_memory=False)  # vpmovzxdq
         code.vector(0x35, 3, 0, number, kind=2, prefix=1, is_memory=False)
         code.raw("62f1ed4873f220")  # vpsllq zmm2, zmm2, 32
@@ -299,7 +309,7 @@ def _append_results(code: Instructions, form: Form) -> None:
     if form.is_apart:
         place = 1
         code.vector(0x40, place, 0, _TIMES, kind=2, prefix=1, is_memory=False)  # vpmulld
-    code.raw("c5f890d1")  # kmovw k2, k1
+    code.copy_mask(2, 1)
     code.clear(2)
     code.gather(2, R8, place, _OTHER)
     _append_stored(code, form, 2, R10, is_index=False)
@@ -321,7 +331,7 @@ def _append_stored(
         code.vector(STORE_WORDS, register, 0, base, prefix=2, mask=_SOME, wide=wide)
         code.step(base, 8 * size)
         return
-    code.raw("c5f890d1")  # kmovw k2, k1
+    code.copy_mask(2, 1)
     # Indices have their fifth bit where others have that of a first vector.
     given = 0xA0, register, _APART & 16, base, _APART & 15, size
     code.vector(*given, kind=2, prefix=1, mask=_OTHER, wide=wide)

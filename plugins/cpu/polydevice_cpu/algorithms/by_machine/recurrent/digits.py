@@ -115,7 +115,7 @@ class _Digits(Loop):
         for jump in self.refusals:
             self.here(jump)
         self.end(1 + self.places, status=1)
-        return bytes(self.text)
+        return self.assembled()
 
     def make_digits(self, item: int, least: float) -> None:
         """Append what makes digits of the numbers that R10 points to."""
@@ -149,8 +149,9 @@ class _Digits(Loop):
             quarters(self, 1, _REACH, _REACH, how)
             self._take_larger()
         for how in (0x4E, 0xB1):
-            self.vector(0x04, 1, 0, _REACH, kind=3, prefix=1, is_memory=False)  # vpermilps
-            self.text.append(how)
+            self.vector(
+                0x04, 1, 0, _REACH, kind=3, prefix=1, is_memory=False, last_byte=how
+            )  # vpermilps
             self._take_larger()
         (huge,) = struct.unpack("<I", struct.pack("<f", HUGE))
         self.with_bits(0x66, 7, _REACH, huge)  # vpcmpgtd k7
@@ -174,8 +175,7 @@ class _Digits(Loop):
         self.raw("48c1e902")
         for number in range(3):
             self.vector(0x31, x, 0, R8, kind=2, prefix=2)  # vpmovdb
-            self.vector(0x72, 2, x, x, prefix=1, is_memory=False)  # vpsrld
-            self.text.append(8)
+            self.vector(0x72, 2, x, x, prefix=1, is_memory=False, last_byte=8)  # vpsrld
             if number < 2:
                 self.add(R8, RCX)
 
@@ -316,7 +316,7 @@ class _Entering(_Digits):
         self.add(R14, RDI, self.behind + RESULT_STEP)
         self.again(R12, start)
         self.end(1 + self.places)
-        return bytes(self.text)
+        return self.assembled()
 
 
 def is_there() -> bool:

@@ -151,7 +151,7 @@ class Loop(Functions):
         self.again(R12, start)
         self.move_states("last_", LOAD)
         self.end(slots)
-        return bytes(self.text)
+        return self.assembled()
 
     def get(self, register: int, number: int) -> None:
         """Load one of the numbers behind the addresses."""

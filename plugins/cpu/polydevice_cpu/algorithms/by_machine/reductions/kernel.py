@@ -235,7 +235,7 @@ def emitted(form: Form) -> bytes:
         code.add(R8, RDI, AT[f"step{number}"])
         code.again(RSP, start, _ON_STACK[f"kept{number}"])
     code.end(len(_SLOTS))
-    return bytes(code.text)
+    return code.assembled()
 
 
 def _append_constants(code: _Code, form: Form) -> None:
@@ -243,11 +243,18 @@ def _append_constants(code: _Code, form: Form) -> None:
     code.spread(_NAN, RDI, behind=2 * AT["nan"])
     if form.how is How.L1:
         given = 0x25, _ABSOLUTE, _ABSOLUTE, _ABSOLUTE  # vpternlogd: all bits
-        code.vector(*given, kind=3, prefix=1, is_memory=False)
-        code.text.append(0xFF)
+        code.vector(*given, kind=3, prefix=1, is_memory=False, last_byte=0xFF)
         shift = 0x73 if code.kind.wide else 0x72  # vpsrlq, vpsrld: without signs
-        code.vector(shift, 2, _ABSOLUTE, _ABSOLUTE, prefix=1, is_memory=False, wide=code.kind.wide)
-        code.text.append(1)
+        code.vector(
+            shift,
+            2,
+            _ABSOLUTE,
+            _ABSOLUTE,
+            prefix=1,
+            is_memory=False,
+            wide=code.kind.wide,
+            last_byte=1,
+        )
     if form.how is How.MEAN:
         wide = code.kind.wide
         code.clear(0)
@@ -332,8 +339,7 @@ def _append_fold(code: _Code, form: Form) -> None:
     ):
         if distance < left * form.kind.item_bytes:
             break
-        code.vector(opcode, _PART, 0, 0, kind=map_, prefix=1, is_memory=False)
-        code.text.append(how)
+        code.vector(opcode, _PART, 0, 0, kind=map_, prefix=1, is_memory=False, last_byte=how)
         code.joined(0, _PART)
 
 
@@ -420,9 +426,9 @@ def _append_line(code: _Code, form: Form, first: int, vectors: int, mask: int) -
             code.read(first + vector, _PART + vector, RAX, vector, of_last)
             continue
         if mask:
-            code.raw("c5f890d1")  # kmovw k2, k1
+            code.copy_mask(2, 1)
         else:
-            code.raw("c5ec46d2")  # kxnorw k2, k2, k2
+            code.fill_mask(2)
         code.clear(_PART + first)
         code.gather(_PART + first, RAX, _PLACES, _SOME)
         code.taken(first, _PART + first, mask)

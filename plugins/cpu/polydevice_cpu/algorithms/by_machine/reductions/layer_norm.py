@@ -150,7 +150,7 @@ class _Rows(Chain):
             for jump in others:
                 self.here(jump)
             self._append_rows()
-        return bytes(self.text)
+        return self.assembled()
 
     def _append_rows(self) -> None:
         self.load(RBX, R14, self._rows)

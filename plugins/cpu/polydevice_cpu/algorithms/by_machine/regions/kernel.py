@@ -147,7 +147,7 @@ def emitted(form: Form) -> bytes:
     for each in calls:
         code.here(each)
     code.text += BINNED if form.bins is Bins.MAXIMA_OF_ELEMENTS else ALIGNED
-    return bytes(code.text)
+    return code.assembled()
 
 
 def _append_geometry(code: Instructions) -> tuple[list[int], list[int]]:
@@ -311,8 +311,9 @@ def _append_maximum(code: Instructions, largest: int, other: int) -> None:
     A maximum passes on the second number where one is NaN, and what follows NaN of the first.
     """
     code.of_vectors(MAX, largest, other, largest)
-    code.vector(0x54, largest, other, _TABLE, kind=3, prefix=1, is_memory=False)  # vfixupimmps
-    code.text.append(0)
+    code.vector(
+        0x54, largest, other, _TABLE, kind=3, prefix=1, is_memory=False, last_byte=0
+    )  # vfixupimmps
 
 
 def _append_stores(code: Instructions, vectors: int, mask: int) -> None:
@@ -320,9 +321,9 @@ def _append_stores(code: Instructions, vectors: int, mask: int) -> None:
     code.move(RAX, R14)
     for vector in range(vectors):
         if mask:
-            code.raw("c5f890d1")  # kmovw k2, k1
+            code.copy_mask(2, 1)
         else:
-            code.raw("c5ec46d2")  # kxnorw k2, k2, k2
+            code.fill_mask(2)
         # Indices have their fifth bit where others have that of a first vector.
         given = 0xA2, _SUM + vector, _PLACES & 16, RAX, _PLACES & 15, 4
         code.vector(*given, kind=2, prefix=1, mask=_LEFT)

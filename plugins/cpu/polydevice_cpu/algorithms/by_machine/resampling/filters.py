@@ -176,8 +176,9 @@ class _Code(Instructions):
 
     def rounded(self, register: int, source: int, *, down: bool) -> None:
         """Append what makes whole numbers, downwards or to the nearest even one."""
-        self.vector(0x08, register, 0, source, kind=3, prefix=1, is_memory=False)
-        self.text.append(int(down))
+        self.vector(
+            0x08, register, 0, source, kind=3, prefix=1, is_memory=False, last_byte=int(down)
+        )
 
     def on_stack(self, opcode: int, mask: int, slot: int) -> None:
         """Append what stores a mask on the stack (0x91), or loads it (0x90)."""
@@ -189,8 +190,7 @@ class _Code(Instructions):
 
     def holds(self, mask: int, register: int, place: int, how: int, among: int = 0) -> None:
         """Append a mask of where a vector compares so with what is told, and another mask holds."""
-        self.vector(0xC2, mask, register, RDI, behind=place, is_one=True, mask=among)
-        self.text.append(how)
+        self.vector(0xC2, mask, register, RDI, behind=place, is_one=True, mask=among, last_byte=how)
 
 
 @lru_cache(maxsize=64)
@@ -225,7 +225,7 @@ def _emitted(form: Form) -> bytes:
     code.add(R10, RDI, _IMAGE_BYTES)
     code.again(R11, image)
     code.end(slots)
-    return bytes(code.text)
+    return code.assembled()
 
 
 def _append_block(code: _Code) -> None:

@@ -170,7 +170,7 @@ def _ended(code: Instructions, slice_: int) -> bytes:
     code.add(R9, RDI, _SKIPPED)
     code.again(R13, slice_)
     code.end(0)
-    return bytes(code.text)
+    return code.assembled()
 
 
 @lru_cache(maxsize=1)

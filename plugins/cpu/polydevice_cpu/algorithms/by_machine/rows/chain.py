@@ -189,8 +189,8 @@ class Chain(Functions):
             self.fill(most, _HUGE)
             for pair in ((least, made.divisor), (made.divisor, most)):
                 self.not_above(_CHECKED, *pair)
-                self.raw("c5f898ff")  # kortestw k7, k7
-                jumps.append(self.ahead("0f83"))  # not all
+                self.test_all(_CHECKED)
+                jumps.append(self.ahead("0f83"))  # jnc
             self.fill(least, 1)
             self.of_vectors(DIVIDE, made.inverse, least, made.divisor)
             for number, vector in enumerate((made.least, made.most)):

@@ -281,7 +281,7 @@ class _Rows(Chain):
             for jump in others:
                 self.here(jump)
             self._append_loops(steps)
-        return bytes(self.text)
+        return self.assembled()
 
     def _append_loops(self, steps: int) -> None:
         """Append all of the loops, where steps along axes begin with that number, and the end."""

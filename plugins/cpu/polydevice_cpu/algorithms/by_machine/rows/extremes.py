@@ -52,8 +52,7 @@ class _Extremes(Instructions):
 
     def found(self, mask: int, first: int, second: int, how: int) -> None:
         """Set a mask of elements for which something holds, among those that there are."""
-        self.vector(0xC2, mask, first, second, is_memory=False, mask=_LANES_THERE)
-        self.text.append(how)
+        self.vector(0xC2, mask, first, second, is_memory=False, mask=_LANES_THERE, last_byte=how)
 
 
 @lru_cache(maxsize=4)
@@ -85,7 +84,7 @@ def _where(*, largest: bool, is_wide: bool) -> bytes:
     element = len(code.text)
     code.vector(LOAD, _X, 0, RBX, mask=_LANES_THERE)
     code.found(_NAN, _X, _X, _UNORDERED)
-    code.raw("c5f893c2")  # kmovw eax, k2
+    code.get_mask(RAX, 2)
     code.plain(0x0B, R15, RAX)  # or
     code.found(_BETTER, _X, _BEST, _GREATER if largest else _LESS)
     code.vector(0x28, _BEST, 0, _X, is_memory=False, mask=_BETTER)
@@ -99,8 +98,9 @@ def _where(*, largest: bool, is_wide: bool) -> bytes:
         code.vector(0x25, _X, 0, _PLACES, kind=2, prefix=1, is_memory=False)  # vpmovsxdq
         code.vector(0x7F, _X, 0, R14, prefix=2, wide=True, mask=_LANES_THERE)  # vmovdqu64
         code.raw("c4e3f930e108")  # kshiftrw k4, k1, 8
-        code.vector(0x3B, _PLACES, 0, _X, kind=3, prefix=1, wide=True, is_memory=False)
-        code.text.append(1)  # vextracti64x4
+        code.vector(
+            0x3B, _PLACES, 0, _X, kind=3, prefix=1, wide=True, is_memory=False, last_byte=1
+        )  # vextracti64x4
         code.vector(0x25, _X, 0, _X, kind=2, prefix=1, is_memory=False)
         code.vector(0x7F, _X, 0, R14, behind=1, prefix=2, wide=True, mask=_HIGH)
     else:
@@ -114,7 +114,7 @@ def _where(*, largest: bool, is_wide: bool) -> bytes:
     code.end(0)
     code.here(nan)
     code.end(0, status=1)
-    return bytes(code.text)
+    return code.assembled()
 
 
 def where(shape: tuple[int, ...], axis: int, *, largest: bool, is_wide: bool) -> Told:

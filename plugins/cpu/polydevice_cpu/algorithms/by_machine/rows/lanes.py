@@ -191,7 +191,7 @@ class _Lanes(Instructions):
             self.again(counter, start)
         self.end(0)
         self.text[-3:-1] = b"\x89\xf0"  # mov eax, esi instead of xor eax, eax
-        return bytes(self.text)
+        return self.assembled()
 
     def _set_constants(self) -> None:
         self.raw("b8ff000000")  # mov eax, 255
@@ -273,8 +273,9 @@ class _Lanes(Instructions):
         elif size == (8 if self._wide else 4):
             self.vector(STORE_WORDS, made, 0, R11, prefix=2, mask=mask, wide=self._wide)
         elif self._store == "f16":
-            self.vector(0x1D, made, 0, R11, kind=3, prefix=1, mask=mask)  # vcvtps2ph
-            self.text.append(0)  # to the nearest, ties to even
+            self.vector(
+                0x1D, made, 0, R11, kind=3, prefix=1, mask=mask, last_byte=0
+            )  # vcvtps2ph  # to the nearest, ties to even
         else:
             opcode = _NARROWING[size][self._wide]
             self.vector(opcode, made, 0, R11, kind=2, prefix=2, mask=mask)
@@ -356,15 +357,24 @@ class _Lanes(Instructions):
     def _append_quotient(self, step: str, mask: int) -> None:
         """Divide in f64, which is exact: a fraction of numbers of 4 bytes is no less than 2^-31."""
         self.vector(0x27, _TOLD, 1, 1, kind=2, prefix=2, is_memory=False, mask=mask)  # vptestnmd
-        self.raw("c5f893c2")  # kmovw eax, k2
+        self.get_mask(RAX, 2)
         self.plain(0x0B, RSI, RAX)  # or rsi, rax
         halves = _FIRST, _FIRST + 1
         for half, made in enumerate(halves):
             for vector, wide in ((0, made), (1, made + 2)):
                 source = vector
                 if half:
-                    self.vector(0x3B, vector, 0, wide, kind=3, prefix=1, is_memory=False, wide=True)
-                    self.text.append(1)  # vextracti64x4
+                    self.vector(
+                        0x3B,
+                        vector,
+                        0,
+                        wide,
+                        kind=3,
+                        prefix=1,
+                        is_memory=False,
+                        wide=True,
+                        last_byte=1,
+                    )  # vextracti64x4
                     source = wide
                 self.vector(0xE6, wide, 0, source, prefix=2, is_memory=False)  # vcvtdq2pd
             self.vector(0x5E, made, made, made + 2, prefix=1, is_memory=False, wide=True)

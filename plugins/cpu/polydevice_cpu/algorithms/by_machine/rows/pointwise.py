@@ -107,4 +107,4 @@ def _code(activation: Activation) -> tuple[bytes, bytes]:
     code.vector(STORE, _VECTOR, 0, R9, mask=_SOME)
     code.here(none)
     code.end(0)
-    return bytes(code.text), b"".join(code.constants)
+    return code.assembled(), b"".join(code.constants)

@@ -285,7 +285,7 @@ class _Product(Chain):
             self.here(none)
         self._append_rest()
         self.end(0)
-        return bytes(self.text)
+        return self.assembled()
 
     def _mask(self, vector: int) -> int:
         return _SOME if vector == self._vectors - 1 else 0
@@ -305,7 +305,7 @@ class _Product(Chain):
         for number, (pointer, behind) in enumerate(places):
             weights, mask = _WEIGHTS + number, self._mask(number)
             if self._is_turned:
-                self.raw("c5f890d1" if mask else "c5fc46d0")  # kmovw k2, k1; kxnorw k2, k0, k0
+                self.copy_mask(2, mask) if mask else self.fill_mask(2)
                 self.vector(*(0x92, weights, 16, pointer, _LANES - 16), kind=2, prefix=1, mask=2)
             else:
                 self.vector(LOAD, weights, 0, pointer, behind=behind, mask=mask)

@@ -71,7 +71,7 @@ def _turning() -> bytes:
             code.add(register, RDI, _STEPS + 4 * (AXES - 1 - axis) + number)
         code.again(counters[axis], starts[axis])
     code.end(0)
-    return bytes(code.text)
+    return code.assembled()
 
 
 def _append_row(code: Instructions) -> None:

@@ -141,7 +141,7 @@ class _Product(Instructions):
             self.forward(slot, RDI, number)
         self.again(RSP, batch, _BATCHES_LEFT)
         self.end(7)
-        return bytes(self.text)
+        return self.assembled()
 
     def panel(self) -> None:
         """Append tiles of rows, then the rows that are left."""

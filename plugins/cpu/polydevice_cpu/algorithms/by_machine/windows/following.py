@@ -170,8 +170,9 @@ def _append_short(code: Instructions, sum_: int, function: Function) -> None:
         code.of_vectors(MAX, sum_, sum_, _SHARE)
         code.of_vectors(MIN, sum_, sum_, _MOVED)
     elif function is Function.ROUND:
-        code.vector(0x08, sum_, 0, sum_, kind=3, prefix=1, is_memory=False)
-        code.text.append(0)  # to the nearest
+        code.vector(
+            0x08, sum_, 0, sum_, kind=3, prefix=1, is_memory=False, last_byte=0
+        )  # to the nearest
     elif function is Function.QUOTIENT:
         code.of_vectors(DIVIDE, sum_, sum_, _SHARE)
     elif function in {Function.PRELU, Function.LEAKY}:
@@ -319,8 +320,9 @@ def _append_tanh(code: Instructions, sum_: int, place: int) -> None:
     code.of_vectors(ADD, sum_, sum_, sum_)
     code.of_vectors(MAX, sum_, constant(_ONE, "least"), sum_)
     code.of_vectors(MUL, power, sum_, constant(_ONE, "log2(e)"))
-    code.vector(0x08, power, 0, power, kind=3, prefix=1, is_memory=False)
-    code.text.append(0)  # to the nearest
+    code.vector(
+        0x08, power, 0, power, kind=3, prefix=1, is_memory=False, last_byte=0
+    )  # to the nearest
     code.vector(LOAD, rest, 0, sum_, is_memory=False)
     multiplied(0xBC, rest, power, constant(_ONE, "log(2)"))  # rest -= power * log(2)
     constant(sum_, "x^5")
@@ -354,23 +356,22 @@ def _append_power(code: Instructions, sum_: int, place: int) -> None:
     rest, power = _COPY, _POWER
     number(0x27, _NOT_NEGATIVE, "sign", first=sum_, kind=2, prefix=2)
     number(0xEB, sum_, "sign", prefix=1)
-    number(0xC2, _TINY, "least", first=sum_)
-    code.text.append(1)  # below
+    number(0xC2, _TINY, "least", first=sum_, last_byte=1)  # below
     number(MIN, sum_, "most")
     number(MAX, sum_, "least")
     # So many times log(2), and the rest.
     number(MUL, power, "log2(e)", first=sum_)
     number(ADD, power, "half")
-    code.vector(0x08, power, 0, power, kind=3, prefix=1, is_memory=False)
-    code.text.append(1)  # rounded down
+    code.vector(
+        0x08, power, 0, power, kind=3, prefix=1, is_memory=False, last_byte=1
+    )  # rounded down
     code.vector(LOAD, rest, 0, sum_, is_memory=False)
     number(0xBC, rest, "log(2)", first=power, kind=2, prefix=1)  # rest -= power * log(2)
     # 2^(n - 1), of which there is one for every n
     number(SUB, power, "one")
     code.vector(0x5B, power, 0, power, prefix=1, is_memory=False)
     number(0xFE, power, "bias of exponents", prefix=1)
-    code.vector(0x72, 6, power, power, prefix=1, is_memory=False)
-    code.text.append(23)
+    code.vector(0x72, 6, power, power, prefix=1, is_memory=False, last_byte=23)
     code.vector(0xEF, power, power, power, prefix=1, is_memory=False, mask=_TINY)
     code.spread(sum_, RDI, behind=place + _NUMBERS.index("x^5"))
     for name in ("x^4", "x^3", "x^2", "x", "one"):

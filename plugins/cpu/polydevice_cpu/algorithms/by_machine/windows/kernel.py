@@ -122,7 +122,7 @@ def kernel(
         code.forward(AT[f"{name}_of_picture"], RDI, code.places[f"picture_{name}"])
     code.again(RSP, next_picture, AT["pictures"])
     code.end(len(SLOTS))
-    return bytes(code.text)
+    return code.assembled()
 
 
 def _begin_groups(code: WindowCode) -> int:

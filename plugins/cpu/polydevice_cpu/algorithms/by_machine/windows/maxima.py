@@ -188,7 +188,7 @@ def _emitted(step: int, index_bytes: int) -> bytes:
     code.end(len(_SLOTS))
     code.here(refused)
     code.end(len(_SLOTS), 1)
-    return bytes(code.text)
+    return code.assembled()
 
 
 def _append_block(code: Instructions, step: int, index_bytes: int) -> int:
@@ -223,7 +223,7 @@ def _append_block(code: Instructions, step: int, index_bytes: int) -> int:
     code.forward(_ON_STACK["layer"], RDI, _AT["depth_gap"])
     code.again(RSP, layer, _ON_STACK["layers"])
     code.vector(0x76, _BETTER, _WHERE, _NONE, prefix=1, is_memory=False, mask=_LIVE)  # vpcmpeqd
-    code.raw("c5f898d2")  # kortestw k2, k2
+    code.test_any(2)
     refused = code.ahead("0f85")
     code.vector(STORE, _BEST, 0, R11, mask=_LIVE)
     code.step(R11, 4 * LANES)
@@ -247,20 +247,18 @@ def _append_tap(code: Instructions, step: int) -> None:
         code.vector(LOAD, _NEXT, 0, RAX, RCX, behind=1, mask=_MORE)
         code.vector(0x7F, _READ, _EVEN, _NEXT, kind=2, prefix=1, is_memory=False)  # vpermt2ps
     else:
-        code.raw("c5f890d9")  # kmovw k3, k1
+        code.copy_mask(3, 1)
         code.gather(_READ, RAX, _PLACE, _SOME)
     compared = (_READ, _BEST, 0x16, _IN), (_BEST, _BEST, 7, _BETTER)
     for first, second, how, mask in compared:  # not below or equal, nor behind NaN
-        code.vector(0xC2, _BETTER, first, second, is_memory=False, mask=mask)
-        code.text.append(how)
+        code.vector(0xC2, _BETTER, first, second, is_memory=False, mask=mask, last_byte=how)
     code.vector(0x28, _BEST, 0, _READ, is_memory=False, mask=_BETTER)
     code.vector(0xFE, _WHERE, _ROW, _PLACE, prefix=1, is_memory=False, mask=_BETTER)
 
 
 def _inside(code: Instructions, to: int, places: int, mask: int = 0) -> None:
     """Append a mask of which places are from 0 to below the size: of numbers without a sign."""
-    code.vector(0x1E, to, places, _SIZE, kind=3, prefix=1, is_memory=False, mask=mask)
-    code.text.append(1)
+    code.vector(0x1E, to, places, _SIZE, kind=3, prefix=1, is_memory=False, mask=mask, last_byte=1)
 
 
 def _append_indices(code: Instructions, index_bytes: int) -> None:

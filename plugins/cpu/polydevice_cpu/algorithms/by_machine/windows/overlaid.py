@@ -203,4 +203,4 @@ def _emitted(*, fetched: bool) -> bytes:
     code.add(R8, RDI, _AT["plane_bytes"])
     code.again(R10, plane)
     code.end(0)
-    return bytes(code.text)
+    return code.assembled()

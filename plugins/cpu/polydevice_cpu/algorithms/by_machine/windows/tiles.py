@@ -105,7 +105,7 @@ def append_item(
     code.given(R8, "last_block")
     code.raw("4983fc017406")  # if R12 == 1, which is the last one, leave the next one out
     code.raw("41b8ffff0000")  # R8 = 0xffff
-    code.raw("c4c17892c8")  # kmovw k1, r8d
+    code.set_mask(_THERE, R8)
     _append_sums(code, tile, terms, integers)
     append_rest(code, tile, chain, terms=terms, has_bias=has_bias, integers=integers)
     source, result = (4, 4) if integers is None else _sizes(integers)

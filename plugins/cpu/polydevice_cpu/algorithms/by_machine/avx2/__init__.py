@@ -1,0 +1,1 @@
+"""Emitted code for processors with AVX2 and FMA, which have no AVX-512."""

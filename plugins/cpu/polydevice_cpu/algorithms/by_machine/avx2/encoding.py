@@ -1,0 +1,62 @@
+"""Instructions of AVX2 and FMA as bytes: with a prefix called VEX, on vectors of 8 numbers."""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+RSP = 4
+
+
+class Place(NamedTuple):
+    """An address: base + index * times + so many bytes."""
+
+    base: int
+    index: int | None = None
+    times: int = 1
+    offset_bytes: int = 0
+
+
+def encoded(
+    opcode: int,
+    register: int,
+    first: int | None,
+    last: int | Place,
+    *,
+    kind: int = 1,
+    prefix: int = 0,
+    wide: bool = False,
+    is_short: bool = False,
+) -> bytes:
+    """Return an instruction: register = first and last.
+
+    Args:
+        opcode: of the instruction.
+        register: where the result goes, what is stored, or a part of the opcode.
+        first: another vector; None where the instruction has none.
+        last: a third one, or where it is in memory.
+        kind: of the opcode: which table it is in.
+        prefix: the same: 1 for 66, 2 for F3, 3 for F2.
+        wide: whether numbers are of 8 bytes, where the instruction asks.
+        is_short: whether vectors are of 16 bytes.
+    """
+    index, base = 0, last
+    if isinstance(last, Place):
+        index, base = last.index or 0, last.base
+    assert isinstance(base, int)
+    high = (register >> 3 ^ 1) << 7 | (index >> 3 ^ 1) << 6 | (base >> 3 ^ 1) << 5 | kind
+    other = 0 if first is None else first
+    second = wide << 7 | (~other & 15) << 3 | (not is_short) << 2 | prefix
+    text = bytes((0xC4, high, second, opcode))
+    if not isinstance(last, Place):
+        return text + bytes((0xC0 | (register & 7) << 3 | base & 7,))
+    offset = last.offset_bytes
+    is_near = -128 <= offset <= 127
+    mode = 0x40 if is_near else 0x80
+    has_index = last.index is not None or base & 7 == RSP
+    low = RSP if has_index else base & 7
+    text += bytes((mode | (register & 7) << 3 | low,))
+    if has_index:
+        scaled = RSP if last.index is None else index & 7
+        text += bytes(((last.times.bit_length() - 1) << 6 | scaled << 3 | base & 7,))
+    return text + struct.pack("<b" if is_near else "<i", offset)
