@@ -43,6 +43,20 @@ def missing_avx512(*flags: str) -> str:
     return missing(*flags)
 
 
+_AVX2 = 0x7
+"""oneDNN's bits of an instruction set with AVX2 and FMA."""
+
+
+def missing_vectors(*flags: str) -> str:
+    """The same of code that is made of instructions of AVX2 where AVX-512 is missing."""
+    found = library()
+    if not missing_avx512(*flags):
+        return ""
+    if found is None or found.value("get_effective_cpu_isa") & _AVX2 != _AVX2:
+        return "no oneDNN library that uses AVX2"
+    return missing("avx2", "fma", "f16c", *flags)
+
+
 _AMX = 0xFEF
 """oneDNN's bits of an instruction set with tiles."""
 
@@ -63,6 +77,7 @@ def needs(reason: str) -> pytest.MarkDecorator:
 
 with_avx = needs(missing("avx"))
 with_avx2 = needs(missing("avx2", "fma"))
+with_vectors = needs(missing_vectors())
 with_avx512 = needs(missing_avx512())
 with_tiles_of_bytes = needs(missing_tiles("amx_int8", "fsrm"))
 

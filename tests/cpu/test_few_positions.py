@@ -10,11 +10,11 @@ from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.tables.plan import TablePlan
 from tests.cpu import models
 from tests.cpu.loading import asked_from_now, image, load, wait_for_settling
-from tests.cpu.machine_code import with_avx512
+from tests.cpu.machine_code import with_vectors
 
 F = np.float32
 
-pytestmark = with_avx512
+pytestmark = with_vectors
 
 WIDE = 48
 LENGTHS = [13, 10, 9, 6, 3, 2, 15, 5, 14, 7, 11, 12, 4, 8]

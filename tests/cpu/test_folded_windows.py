@@ -12,10 +12,10 @@ from polydevice_cpu.plan.filling import filled
 from polydevice_cpu.plan.step import CodeStep
 from tests.cpu import models
 from tests.cpu.loading import image, load, wait_for_settling
-from tests.cpu.machine_code import by_machine_code, compared, with_avx512, with_tiles_of_bytes
+from tests.cpu.machine_code import by_machine_code, compared, with_tiles_of_bytes, with_vectors
 from tests.cpu.quantised_graphs import Graph, reference, spread
 
-pytestmark = with_avx512
+pytestmark = with_vectors
 
 SIZES = [(5, 9, 12), (8, 11, 7), (3, 20, 14), (6, 8, 8), (11, 7, 19), (4, 16, 9), (9, 13, 6)]
 

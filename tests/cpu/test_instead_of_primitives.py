@@ -16,7 +16,7 @@ from polydevice_cpu.algorithms.by_machine.windows.following import Function
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.plan.step import BY_ROWS
 from tests.cpu.loading import image, load
-from tests.cpu.machine_code import with_avx512
+from tests.cpu.machine_code import with_vectors
 from tests.cpu.models import answer, build
 from tests.guard_pages import SIDES, guarded
 
@@ -47,7 +47,7 @@ SHAPES = [
 ]  # fmt: skip
 
 
-@with_avx512
+@with_vectors
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("shapes", SHAPES)
 def test_chains(side, shapes):
@@ -69,7 +69,7 @@ def test_chains(side, shapes):
     np.testing.assert_allclose(held, want, rtol=1e-5, atol=1e-6)
 
 
-@with_avx512
+@with_vectors
 @pytest.mark.parametrize("name", ["exp", "abs", "sqrt", "square"])
 def test_functions(name):
     rng = np.random.default_rng(2)
@@ -91,7 +91,7 @@ RARE = [0, -0.0, 1e-45, -1e-40, 1e-38, 3.4e38, -3.4e38, np.inf, -np.inf, np.nan,
 ROUND, LIMITS = Activation("round", 0, 0), (-32768.0, 32767.0)
 
 
-@with_avx512
+@with_vectors
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("shape", [(1,), (7,), (3, 5, 17), (2, 20_001)])
 @pytest.mark.parametrize("other", [1.0, 1e-30])
@@ -119,7 +119,7 @@ def test_quotients_that_are_rounded(side, shape, other):
         np.testing.assert_array_equal(y, want)
 
 
-@with_avx512
+@with_vectors
 def test_quotients_of_every_mantissa():
     x = np.arange(1 << 23, 1 << 24, dtype=F) * F(2**-4)
     x, y = x[: elementwise.MOST], np.empty_like(x[: elementwise.MOST])
@@ -132,7 +132,7 @@ def test_quotients_of_every_mantissa():
         np.testing.assert_array_equal(y, np.rint(x / divisor))
 
 
-@with_avx512
+@with_vectors
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("kinds", ["uf", "sf", "fu", "fs", "us", "su", "uu", "ss"])
 @pytest.mark.parametrize("shape", [(2,), (16,), (5, 33), (3, 4, 18), (40, 64), (2, 9_001)])
@@ -157,7 +157,7 @@ def test_integers_of_8_bits(side, kinds, shape):
     np.testing.assert_array_equal(y, want.astype(wanted))
 
 
-@with_avx512
+@with_vectors
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("kinds", ["fufu", "fsff", "ufsf", "susu", "ffus"])
 @pytest.mark.parametrize("shape", [(2,), (16,), (5, 33), (3, 4, 18), (2, 9_001)])
@@ -182,14 +182,14 @@ def test_operands_of_8_bits(side, kinds, shape):
     np.testing.assert_array_equal(y, want.astype(y.dtype))
 
 
-@with_avx512
+@with_vectors
 def test_an_operand_of_8_bits_for_all_is_left_out():
     x, one, y = np.zeros(40, F), np.ones(1, np.uint8), np.zeros(40, F)
     forms = [form(each) for each in (x, one, y)]
     assert elementwise.prepared([ADD], forms, kinds=("f", "u", "f")) is None
 
 
-@with_avx512
+@with_vectors
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_joining(side, axis):
@@ -203,7 +203,7 @@ def test_joining(side, axis):
         np.testing.assert_array_equal(result, want)
 
 
-@with_avx512
+@with_vectors
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("kind", [np.int32, np.int64, np.float64])
 def test_copies(side, kind):
@@ -238,7 +238,7 @@ def packed(w):
     return made
 
 
-@with_avx512
+@with_vectors
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("lies", ["packed", "in rows", "turned"])
 @pytest.mark.parametrize("sizes", [
@@ -370,7 +370,7 @@ def test_scores_that_are_divided_before_a_softmax(core):
         np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-7)
 
 
-@with_avx512
+@with_vectors
 def test_counters_say_so(core):
     model = build(NETWORKS["a residual"], {"x": [1, 2, 24]}, ["y"],
                   {"w": image(1, 24, 24), "b": image(2, 24)})  # fmt: skip

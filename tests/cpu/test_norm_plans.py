@@ -10,9 +10,9 @@ from polydevice_cpu.plan.filling.by_machine import norms
 from polydevice_cpu.plan.step import MACHINE_CODE
 from tests.cpu import models
 from tests.cpu.loading import asked_from_now, image, load, wait_for_settling
-from tests.cpu.machine_code import with_avx512
+from tests.cpu.machine_code import with_vectors
 
-pytestmark = with_avx512
+pytestmark = with_vectors
 
 SHAPES = [(2, 9), (3, 4), (1, 17), (5, 7), (1, 1), (2, 31), (7, 1)]
 

@@ -15,10 +15,10 @@ from polydevice_cpu.algorithms.by_machine.rows.pointwise import prepared
 from polydevice_cpu.implement import run
 from polydevice_cpu.onednn.engine import address_of
 from tests.cpu.loading import load
-from tests.cpu.machine_code import by_machine_code, with_avx512
+from tests.cpu.machine_code import by_machine_code, with_vectors
 from tests.guard_pages import SIDES, guarded
 
-pytestmark = with_avx512
+pytestmark = with_vectors
 
 
 def soft_plus(x: float) -> float:

@@ -9,12 +9,12 @@ from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.tables.plan import TablePlan
 from tests.cpu import models
 from tests.cpu.loading import asked_from_now, image, load, wait_for_settling
-from tests.cpu.machine_code import with_avx512
+from tests.cpu.machine_code import with_vectors
 from tests.cpu.quantised_graphs import Graph, reference
 
 F = np.float32
 
-pytestmark = with_avx512
+pytestmark = with_vectors
 
 CHANNELS = 24
 

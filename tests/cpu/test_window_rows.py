@@ -23,10 +23,10 @@ from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.filling.by_machine import suitable_windows as by_machine
 from tests.cpu import models
 from tests.cpu.loading import asked_from_now, image, load
-from tests.cpu.machine_code import by_machine_code, compared, with_avx512
+from tests.cpu.machine_code import by_machine_code, compared, with_vectors
 from tests.guard_pages import SIDES, guarded
 
-pytestmark = with_avx512
+pytestmark = with_vectors
 
 LENGTHS = [40, 33, 57, 91, 64, 120]
 

@@ -25,11 +25,12 @@ from polydevice_cpu.onednn.primitive import built, run_once
 from polydevice_cpu.onednn.primitives import convolution, pooling
 from polydevice_cpu.plan.building.weights import pack
 from polydevice_cpu.plan.filling.by_machine import suitable_windows as by_machine
+from polydevice_cpu.plan.filling.by_machine.kinds_of_code import OF_BLOCKS, kind_of_code
 from tests.cpu.loading import image
-from tests.cpu.machine_code import with_avx512
+from tests.cpu.machine_code import with_vectors
 from tests.guard_pages import SIDES, guarded
 
-pytestmark = with_avx512
+pytestmark = with_vectors
 
 CHAINS = {
     "nothing": [],
@@ -223,7 +224,7 @@ class Case:
                 index = Arg.ATTR_POST_OP * (number + 1) | Arg.WEIGHTS
                 given[index] = MemoryObject(row, address_of(self.slopes))
         run_once(made, given)
-        return made.implementation, y
+        return kind_of_code(made), y
 
 
 @pytest.mark.parametrize("is_depthwise", [False, True])
@@ -354,7 +355,7 @@ def test_means_are_those_of_numpy_and_of_onednn_to_the_bit(source, window, steps
             Arg.DST: MemoryObject(dst, address_of(wanted)),
         },
     )
-    assert pool.implementation == "jit:avx512_core"
+    assert kind_of_code(pool) == OF_BLOCKS
     assert got.tobytes() == wanted.tobytes()
 
 
@@ -412,7 +413,7 @@ def test_largest_elements_are_those_of_numpy_and_of_onednn_to_the_bit(
         },
     )
     if gaps == (1, 1):  # it generates no code for others
-        assert pool.implementation == "jit:avx512_core"
+        assert kind_of_code(pool) == OF_BLOCKS
         assert got.tobytes() == theirs.tobytes()
 
 

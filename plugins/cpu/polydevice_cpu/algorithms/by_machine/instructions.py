@@ -34,11 +34,19 @@ class Instructions:
 
     Attributes:
         is_halved: whether other instructions are made of those on vectors and masks.
+        lanes: numbers of a vector: 16, or where they would be in halves, 8 for who asks for that.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_short: bool = False) -> None:
+        """Begin with nothing.
+
+        Args:
+            is_short: whether vectors are of 8 numbers where they would be in halves, of which there
+                are as many registers.
+        """
         self.text = bytearray()
         self.is_halved = not has_avx512()
+        self.lanes = 8 if is_short and self.is_halved else 16
         self._halved: list[Vector | OnMask] = []
         self._jumps: dict[int, int] = {}
 
@@ -47,7 +55,7 @@ class Instructions:
         if not self.is_halved:
             return bytes(self.text)
         try:
-            return halved(self.text, self._halved, self._jumps)
+            return halved(self.text, self._halved, self._jumps, self.lanes // 8)
         except MissingInstruction:
             return b""
 
@@ -282,7 +290,8 @@ class Instructions:
         if self.is_halved:
             offset = offset_bytes
             if offset is None:
-                offset = behind * read_bytes(opcode, kind, is_one=is_one, wide=wide)
+                size_bytes = read_bytes(opcode, kind, self.lanes, is_one=is_one, wide=wide)
+                offset = behind * size_bytes
             offset += ROOM_BYTES if base == RSP and is_memory else 0
             self._halved.append(
                 Vector(
@@ -315,6 +324,14 @@ class Instructions:
     def of_vectors(self, opcode: int, register: int, first: int, second: int) -> None:
         """Register = first and second."""
         self.vector(opcode, register, first, second, is_memory=False)
+
+    def across(self, opcode: int, register: int, spare: int) -> None:
+        """Let all elements of a vector be what a function of two makes of them, all in all."""
+        for kind, how in ((0x23, 0x4E), (0x23, 0xB1), (0x04, 0x4E), (0x04, 0xB1)):
+            first = register if kind == 0x23 else 0
+            place = kind, spare, first, register
+            self.vector(*place, kind=3, prefix=1, is_memory=False, last_byte=how)
+            self.of_vectors(opcode, register, register, spare)
 
     def clear(self, register: int) -> None:
         """Fill a vector with zeros."""

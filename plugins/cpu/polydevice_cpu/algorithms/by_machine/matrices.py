@@ -11,18 +11,18 @@ from typing import Any, NamedTuple
 from polydevice.processor.machine_code import function_of
 from polydevice.symbolic_size import always_equal, is_symbolic, largest, smallest
 from polydevice.symbolic_trace import current_trace
-from polydevice_cpu.algorithms.by_machine.code import Told, has_avx512
+from polydevice_cpu.algorithms.by_machine.code import Told, has_vectors
 from polydevice_cpu.algorithms.by_machine.matrix_code import (
     BLOCK,
     LEVELS,
     OF_OPERANDS,
-    ROWS,
     Columns,
     Function,
     Link,
     Scope,
     numbers,
     product,
+    rows_at_once,
 )
 
 MOST_TERMS = 512
@@ -35,10 +35,8 @@ FEW_VECTORS = 160
 """So many vectors of the second matrix are read where they lie, time and again: more of them
 displace each other in the first cache, where other numbers lie between."""
 
-WIDEST = max(ROWS)
-
 FEW_ROWS = 4
-"""So many of fewer than 12 rows are computed at once; of still fewer, each by itself."""
+"""So many of fewer rows than 12 (5 in halves of vectors) are computed at once; of still fewer, each by itself."""
 
 Shape = tuple[int, ...]
 
@@ -100,7 +98,8 @@ def _products(
         return None
     if not 2 <= terms <= MOST_TERMS:
         return None
-    if smallest([WIDEST // 2, columns // BLOCK]) > MOST_STACK // (4 * BLOCK * terms):
+    widest = max(rows_at_once())
+    if smallest([max(widest // 2, 1), columns // BLOCK]) > MOST_STACK // (4 * BLOCK * terms):
         return None
     links: list[Link] = []
     others: list[Seen] = []
@@ -170,7 +169,7 @@ def _function(
     if not width:
         return function_of(IDLE)
     code = product(width, how, chain, at_once, turned, is_apart=is_apart)
-    return function_of(code) if has_avx512() else None
+    return function_of(code) if has_vectors() else None
 
 
 def _code(rows: int, columns: int, terms: int, width: int, kind: _Kind) -> Any | None:
@@ -197,7 +196,7 @@ def _address_of(kind: _Kind) -> Callable[[int, int, int, int], int]:
     """
 
     def address(rows: int, columns: int, terms: int, width: int) -> int:
-        if not 0 <= width <= WIDEST or columns < 1:
+        if not 0 <= width <= max(rows_at_once()) or columns < 1:
             return 0
         function = _function_for(kind, rows, columns, terms, width)
         return 0 if function is None else function.address
@@ -212,8 +211,9 @@ def _by_formula(function: Callable[..., int], *sizes: int) -> int:
 
 def _at_once(rows: int, width: int) -> int:
     """How many rows are computed at once: for other numbers of few, there would be more code."""
-    if rows >= max(ROWS.values()):
-        return ROWS.get(width, 1)
+    known = rows_at_once()
+    if rows >= max(known.values()):
+        return known.get(width, 1)
     return FEW_ROWS if rows >= FEW_ROWS else 1
 
 
@@ -238,7 +238,7 @@ def _parts(columns: int, terms: int) -> list[tuple[int, int, int]]:
 
     There may be no vectors of them, where formulas tell.
     """
-    most = smallest([WIDEST, columns // BLOCK, MOST_STACK // (4 * BLOCK * terms)])
+    most = smallest([max(rows_at_once()), columns // BLOCK, MOST_STACK // (4 * BLOCK * terms)])
     width = largest([most, 1])
     count = largest([columns // (BLOCK * width), 1])
     left = largest([columns - BLOCK * width * count, 0])

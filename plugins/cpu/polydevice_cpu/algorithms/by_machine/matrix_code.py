@@ -6,9 +6,10 @@ to 512 of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 
+from polydevice_cpu.algorithms.by_machine.code import has_avx512
 from polydevice_cpu.algorithms.by_machine.instructions import (
     ADD,
     DIVIDE,
@@ -45,6 +46,9 @@ BLOCK = 16
 
 ROWS = {1: 12, 2: 12, 3: 8, 4: 6}
 """How many rows are computed at once, by how many vectors of them; fewer where there are few."""
+
+ROWS_HALVED = {1: 5}
+"""The same in halves of vectors: ten sums, and two for columns."""
 
 LONGEST = 12
 """Functions that may follow: with so many code takes three pages at most. Scores that are brought
@@ -103,6 +107,11 @@ CONSTANTS = 16
 _MASK, _PACKED_MASK, _FIRST_MASK = 1, 2, 3
 _SECOND, _BROADCAST = 24, 28
 """Vectors besides the sums, which are the first ones."""
+
+
+def rows_at_once() -> Mapping[int, int]:
+    """Return how many rows are computed at once here, by how many vectors of them."""
+    return ROWS if has_avx512() else ROWS_HALVED
 
 
 def numbers(chain: Sequence[Link]) -> tuple[int, int]:
@@ -323,7 +332,7 @@ class _Product(Instructions):
                 *((base,), (base, R10, 1), (base, R10, 2), (base, R11, 1)),
                 *((base, R10, 4), (base, R12, 1)),
             )
-            factor = _BROADCAST + row % 4
+            factor = _BROADCAST + (0 if self.is_halved else row % 4)
             self.spread(factor, *places[number])
             for column, sum_ in enumerate(each):
                 second = _SECOND + column
@@ -464,5 +473,5 @@ def product(
         turned: how many columns there are, where fewer than a vector's are turned.
         is_apart: whether terms of the first matrix do not lie next to each other.
     """
-    rows = rows or ROWS[width]
+    rows = rows or rows_at_once()[width]
     return _Product(width, columns, chain, rows, turned, is_apart=is_apart).code()

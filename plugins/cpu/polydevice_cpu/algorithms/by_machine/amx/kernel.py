@@ -418,7 +418,7 @@ def _append_some(code: TileCode, form: Form, tile: Tile) -> None:
     # What is moved is to be subtracted.
     given = form.integers._replace(has_zero=True, are_floats=are_floats)
     append_rest(
-        *(code, tile, form.chain),
+        *(code, tile, [0] * (tile.blocks - 1) + [1], form.chain),
         terms=Terms.ALL_CHANNELS,
         has_bias=form.has_bias,
         integers=given,

@@ -16,13 +16,14 @@ from polydevice_cpu.algorithms.by_machine.avx2.homes import HALF_BYTES, Homes, c
 from polydevice_cpu.algorithms.by_machine.avx2.operations import (
     WAYS,
     WIDENED,
+    WITHIN_HALVES,
     Masks,
     OnMask,
     Vector,
     Way,
 )
 
-_S0, _S1, _S2, _S3 = range(12, 16)
+_S0, _S1, _S2 = range(13, 16)
 """Registers for what comes between."""
 
 _COMMUTATIVE = {(1, 0, 0x58), (1, 0, 0x59), (1, 1, 0xDB), (1, 1, 0xEB), (1, 1, 0xEF), (1, 1, 0xFE)}
@@ -44,6 +45,7 @@ def halved(
     text: bytes | bytearray,
     operations: Sequence[Vector | OnMask],
     jumps: Mapping[int, int],
+    halves: int,
 ) -> bytes:
     """Return code with instructions for halves in place of those for vectors.
 
@@ -51,12 +53,13 @@ def halved(
         text: code, with a byte for each of these.
         operations: instructions, in the order of their places.
         jumps: where the distances of jumps end, and where these lead to.
+        halves: how many a vector has.
 
     Raises:
         MissingInstruction: one is not known.
     """
     loops = [(to, end) for end, to in jumps.items() if to < end]
-    return _Halved(Homes(operations, loops)).of(text, operations, jumps)
+    return _Halved(Homes(operations, loops, halves)).of(text, operations, jumps)
 
 
 @dataclass
@@ -84,7 +87,7 @@ class _Halved:
             self.text += text[begin : each.place]
             if isinstance(each, OnMask):
                 self._on_mask(each)
-            elif not _is_known(each):
+            elif not _is_known(each, self.homes.halves):
                 raise MissingInstruction(f"{each} has no form for AVX2")
             else:
                 ways[WAYS[each.key]](each)
@@ -151,20 +154,20 @@ class _Halved:
         return home if isinstance(home, int) else _S0
 
     def _mask(self, each: Vector, half: int) -> int:
-        return self._load(_S3, self.homes.of_mask(each.mask, half))
+        return self._load(_S1, self.homes.of_mask(each.mask, half))
 
-    def _halves(self, vector: int) -> range:
-        return range(1 if vector in self.homes.single else 2)
+    def _halves(self, vector: int | None = None) -> range:
+        return range(1 if vector in self.homes.single else self.homes.halves)
 
     def _last(self, each: Vector, half: int) -> int | Place:
         """The last operand of an instruction: of those in memory that a mask says, in a register.
 
-        What is one number for all is loaded once, before the first half.
+        What is one number for all is loaded once, before the first half, where no mask is loaded.
         """
         if not each.is_memory:
             return self.homes.of(each.base, half)
         if each.is_one:
-            if half == 0:
+            if half == 0 or each.mask:
                 kind = 0x19 if each.wide else 0x18
                 self._add(kind, _S1, None, _place(each, 0), kind=2, prefix=1)
             return _S1
@@ -213,7 +216,7 @@ class _Halved:
             return
         if each.mask and each.prefix == 3:
             raise MissingInstruction("bytes that a mask says cannot be stored")
-        for half in range(2):
+        for half in self._halves():
             made = self._load(_S0, self.homes.of(each.register, half))
             place = _place(each, half)
             if each.mask:
@@ -284,7 +287,7 @@ class _Halved:
             self._blend(each.register, half, each, made)
 
     def _compare(self, each: Vector) -> None:
-        for half in range(2):
+        for half in self._halves():
             last = self._last(each, half)
             first = self._load(_S2, self.homes.of(each.first, half))
             if each.kind == 1:
@@ -319,7 +322,7 @@ class _Halved:
         self._add(0xEF, register, register, _S2, prefix=1)
 
     def _test(self, each: Vector) -> None:
-        for half in range(2):
+        for half in self._halves():
             last = self._last(each, half)
             first = self._load(_S2, self.homes.of(each.first, half))
             self._add(0xDB, _S0, first, last, prefix=1)
@@ -349,7 +352,7 @@ class _Halved:
         first = 0 if each.is_memory else self._load(_S1, self.homes.of(each.base, 0))
         if not each.is_memory and first != _S1:  # which the first half of the result may be
             self._add(0x10, _S1, None, first)
-        for half in range(2):
+        for half in self._halves():
             last: int | Place = _S1
             if each.is_memory:
                 last = _place(each, half, read)
@@ -379,7 +382,7 @@ class _Halved:
             self._blend(each.register, half, each, made)
 
     def _gather(self, each: Vector) -> None:
-        for half in range(2):
+        for half in self._halves():
             self._add(0x10, _S0, None, self.homes.of(each.register, half))
             index = self._load(_S1, self.homes.of(index_of(each), half))
             mask = self._load(_S2, self.homes.of_mask(each.mask, half))
@@ -389,14 +392,14 @@ class _Halved:
             self._add(0x11, _S2, None, self.homes.of_mask(each.mask, half))  # it is empty now
 
     def _half(self, each: Vector) -> None:
-        if each.mask or each.is_memory or each.last_byte is None:
+        if each.mask or each.is_memory or each.last_byte is None or self.homes.halves == 1:
             raise MissingInstruction("a half is not put where a mask says, or into memory")
         self._put(each.base, 0, self._load(_S0, self.homes.of(each.register, each.last_byte)))
         self._add(0x57, _S0, _S0, _S0)
         self._put(each.base, 1, _S0)
 
     def _quarters(self, each: Vector) -> None:
-        if each.mask or each.is_memory or each.last_byte is None:
+        if each.mask or each.is_memory or each.last_byte is None or self.homes.halves == 1:
             raise MissingInstruction("quarters are not taken of memory, or where a mask says")
         how = each.last_byte
         for half, vector in enumerate((each.first, each.base)):
@@ -411,48 +414,58 @@ class _Halved:
     # -- masks --------------------------------------------------------------------------------
 
     def _on_mask(self, each: OnMask) -> None:
-        low, high = (self.homes.of_mask(each.mask, half) for half in range(2))
+        places = [self.homes.of_mask(each.mask, half) for half in self._halves()]
         if each.what is Masks.SET:
             self._add(0x6E, _S0, None, each.other, prefix=1, is_short=True)  # vmovd
             self._add(0x58, _S0, None, _S0, kind=2, prefix=1)
-            for half, place in enumerate((low, high)):
+            for half, place in enumerate(places):
                 self._load_bits(half)
                 self._add(0xDB, _S2, _S0, _S1, prefix=1)
                 self._add(0x76, _S2, _S2, _S1, prefix=1)
                 self._add(0x11, _S2, None, place)
         elif each.what is Masks.BITS:
-            self._load(_S0, low)
-            self._add(0x6B, _S0, _S0, high, prefix=1)  # vpackssdw
-            self._add(0x00, _S0, None, _S0, kind=3, prefix=1, wide=True, last_byte=0xD8)
-            self._add(0x63, _S0, _S0, _S0, prefix=1)  # vpacksswb
-            self._add(0x00, _S0, None, _S0, kind=3, prefix=1, wide=True, last_byte=0x08)
-            self._add(0xD7, each.other, None, _S0, prefix=1, is_short=True)  # vpmovmskb
+            self._get_bits(each.other, places)
         elif each.what is Masks.COPY:
-            for half, place in enumerate((low, high)):
+            for half, place in enumerate(places):
                 self._load(_S0, self.homes.of_mask(each.other, half))
                 self._add(0x11, _S0, None, place)
         elif each.what is Masks.FILL:
             self._add(0x76, _S0, _S0, _S0, prefix=1)
-            for place in (low, high):
+            for place in places:
                 self._add(0x11, _S0, None, place)
         else:
             is_all = each.what is Masks.ALL
-            self._load(_S0, low)
-            self._add(0x54 if is_all else 0x56, _S0, _S0, high)
+            self._load(_S0, places[0])
+            for place in places[1:]:
+                self._add(0x54 if is_all else 0x56, _S0, _S0, place)
             if is_all:
                 self._add(0x76, _S1, _S1, _S1, prefix=1)
             self._add(0x17, _S0, None, _S1 if is_all else _S0, kind=2, prefix=1)  # vptest
 
+    def _get_bits(self, register: int, places: Sequence[Place]) -> None:
+        """Set a register to the bits of a mask: of words, of bytes, and of these."""
+        self._load(_S0, places[0])
+        if len(places) == 1:
+            self._add(0x50, register, None, _S0)  # vmovmskps
+            return
+        self._add(0x6B, _S0, _S0, places[1], prefix=1)  # vpackssdw
+        self._add(0x00, _S0, None, _S0, kind=3, prefix=1, wide=True, last_byte=0xD8)  # vpermq
+        self._add(0x63, _S0, _S0, _S0, prefix=1)  # vpacksswb
+        self._add(0x00, _S0, None, _S0, kind=3, prefix=1, wide=True, last_byte=0x08)
+        self._add(0xD7, register, None, _S0, prefix=1, is_short=True)  # vpmovmskb
+
     def _load_bits(self, half: int) -> None:
         """Load which bit each element has, from behind the code."""
-        # vmovups ymm13, [rip + …]
+        # vmovups ymm14, [rip + …]
         self.text += bytes((0xC4, 0x61, 0x7C, 0x10, 0x05 | (_S1 & 7) << 3)) + bytes(4)
         self.of_bits.append((len(self.text), half))
 
 
-def _is_known(each: Vector) -> bool:
+def _is_known(each: Vector, halves: int) -> bool:
     """Whether an instruction is made of others: of numbers of 8 bytes there are no masks here."""
     way = WAYS.get(each.key)
+    if each.key in WITHIN_HALVES and halves > 1:
+        return False
     if way is None or (way is Way.POWER and each.is_one):
         return False
     of_masks = way in {Way.COMPARE, Way.TEST, Way.GATHER}

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from polydevice_cpu.algorithms.by_machine.avx2.encoding import RSP, Place
 from polydevice_cpu.algorithms.by_machine.avx2.operations import WAYS, OnMask, Vector, Way
 
-REGISTERS = 12
-"""The first registers hold halves of vectors; the other four are for what comes between."""
+REGISTERS = 13
+"""The first registers hold halves of vectors; the other three are for what comes between."""
 
 HALF_BYTES = 32
 VECTORS, MASKS = 32, 8
@@ -27,18 +27,23 @@ class Homes:
     """Where halves of vectors and masks are.
 
     Attributes:
+        halves: how many a vector has: one where vectors are of 8 numbers.
         single: vectors whose numbers are the same throughout, of which there is one half.
     """
 
     def __init__(
-        self, operations: Sequence[Vector | OnMask], loops: Iterable[tuple[int, int]]
+        self,
+        operations: Sequence[Vector | OnMask],
+        loops: Iterable[tuple[int, int]],
+        halves: int,
     ) -> None:
+        self.halves = halves
         vectors = [each for each in operations if isinstance(each, Vector)]
         self.single = _single(vectors)
         self._homes: dict[tuple[int, int], int | Place] = {}
         free, slot = list(range(REGISTERS)), 0
-        for vector in _by_use(vectors, [*loops], self.single):
-            halves = 1 if vector in self.single else 2
+        for vector in _by_use(vectors, [*loops], self.single if halves > 1 else frozenset()):
+            halves = 1 if vector in self.single else self.halves
             if halves <= len(free):
                 homes: list[int | Place] = [free.pop(0) for _ in range(halves)]
             else:

@@ -102,6 +102,7 @@ WAYS: dict[tuple[int, int, int], Way] = {
     (1, 1, 0x5B): Way.UNARY,
     (1, 2, 0x5B): Way.UNARY,
     (3, 1, 0x08): Way.UNARY,
+    (3, 1, 0x04): Way.UNARY,
     **{(2, 1, opcode): Way.SPREAD for opcode in (0x18, 0x58, 0x59, 0x7C)},
     (1, 0, 0xC2): Way.COMPARE,
     (1, 1, 0x66): Way.COMPARE,
@@ -118,18 +119,23 @@ WAYS: dict[tuple[int, int, int], Way] = {
     (3, 1, 0x23): Way.QUARTERS,
 }
 
+WITHIN_HALVES = {(2, 1, 0x16), (2, 1, 0x36)}
+"""Numbers of the last one by places: those of one half have no others."""
+
+WAYS |= dict.fromkeys(WITHIN_HALVES, Way.BINARY)
+
 WIDENED = {0x13: 2, 0x21: 4, 0x23: 2, 0x31: 4, 0x33: 2}
 """Opcode → how many times as long as what is read the result is."""
 
 
-def read_bytes(opcode: int, kind: int, *, is_one: bool, wide: bool) -> int:
+def read_bytes(opcode: int, kind: int, lanes: int, *, is_one: bool, wide: bool) -> int:
     """Bytes of what an instruction reads or writes in memory, of which addresses are multiples."""
     if is_one:
         return 8 if wide else 4
     if kind == 2 and opcode in WIDENED:
-        return 64 // WIDENED[opcode]
+        return 4 * lanes // WIDENED[opcode]
     if kind == 2 and opcode in {0x18, 0x58, 0x92}:
         return 4
     if kind == 2 and opcode == 0x59:
         return 8
-    return 64
+    return 4 * lanes

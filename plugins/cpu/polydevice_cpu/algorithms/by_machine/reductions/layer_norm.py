@@ -13,9 +13,10 @@ from typing import Any
 
 from polydevice.processor.machine_code import function_of
 from polydevice.symbolic_size import single_bits
-from polydevice_cpu.algorithms.by_machine.code import Told, has_avx512, told
+from polydevice_cpu.algorithms.by_machine.code import Told, has_vectors, told
 from polydevice_cpu.algorithms.by_machine.instructions import (
     ADD,
+    DIVIDE,
     LOAD,
     MUL,
     R8,
@@ -94,7 +95,7 @@ def prepared(
     """
     steps = with_quotients(steps, [True] * len(steps))
     operands = sum(isinstance(step, int) and step != HELD for step in steps)
-    if not (has_avx512() and rows > 0 and length > 0) or operands > MOST_OPERANDS:
+    if not (has_vectors() and rows > 0 and length > 0) or operands > MOST_OPERANDS:
         return None
     function, constants = _function(affine, is_outside, steps, operands)
     if function is None:
@@ -160,15 +161,25 @@ class _Rows(Chain):
         self._append_sum(is_centred=True)
         self.vector(MUL, _SUM, _SUM, R14, behind=2 * self._inverse, is_one=True)
         if self._is_outside:
-            self.raw(_ROOT)
+            self._append_root()
         self.vector(ADD, _SUM, _SUM, R14, behind=2 * self._inverse + 1, is_one=True)
         if not self._is_outside:
-            self.raw(_ROOT)
+            self._append_root()
         self.spread(_X, RDI)  # 1
-        self.raw(_INVERSE + _SPREAD)
+        if self.is_halved:
+            self.of_vectors(DIVIDE, _SUM, _X, _SUM)
+        else:
+            self.raw(_INVERSE + _SPREAD)
         self._append_results()
         self.again(RBX, start)
         self.end(0)
+
+    def _append_root(self) -> None:
+        """Append the root of a number, which is in all elements where they are in halves."""
+        if self.is_halved:
+            self.of_vectors(0x51, _SUM, 0, _SUM)
+        else:
+            self.raw(_ROOT)  # of all elements it takes 20 cycles more
 
     def _append_sum(self, *, is_centred: bool) -> None:
         """Append the sum of a row's numbers, or of their squares less the mean, to all elements."""
@@ -194,7 +205,10 @@ class _Rows(Chain):
         self.of_vectors(ADD, first, first, second)
         self.of_vectors(ADD, third, third, fourth)
         self.of_vectors(ADD, first, first, third)
-        self.raw(_ADDED_UP + _SPREAD)
+        if self.is_halved:
+            self.across(ADD, _SUM, _X)
+        else:
+            self.raw(_ADDED_UP + _SPREAD)
 
     def _append_term(self, number: int, behind: int, mask: int, *, is_centred: bool) -> None:
         """Add a vector to the sum of this number."""

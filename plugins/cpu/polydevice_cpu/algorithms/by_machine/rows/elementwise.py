@@ -16,7 +16,7 @@ from typing import Any
 
 from polydevice.processor.machine_code import function_of
 from polydevice.symbolic_size import is_symbolic
-from polydevice_cpu.algorithms.by_machine.code import Told, has_avx512, told
+from polydevice_cpu.algorithms.by_machine.code import Told, has_vectors, told
 from polydevice_cpu.algorithms.by_machine.functions import TEMPORARY
 from polydevice_cpu.algorithms.by_machine.instructions import (
     LOAD,
@@ -212,7 +212,7 @@ def _told(
     count, rows = math.prod(sizes), math.prod(sizes[:-1])
     if len(sizes) > AXES or not count > 0 or not may_be(count, rows):
         return None
-    if len(forms) > len(_POINTERS) or not has_avx512():
+    if len(forms) > len(_POINTERS) or not has_vectors():
         return None
     are_rows = tuple(each[-1] != 0 for each in along)
     steps = with_quotients(steps, [not any(each) for each in along[1:]])

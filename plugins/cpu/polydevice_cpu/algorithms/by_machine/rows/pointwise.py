@@ -10,7 +10,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
-from polydevice_cpu.algorithms.by_machine.code import PARTS, Code, Told, has_avx512, told
+from polydevice_cpu.algorithms.by_machine.code import PARTS, Code, Told, has_vectors, told
 from polydevice_cpu.algorithms.by_machine.functions import Activation, Functions
 from polydevice_cpu.algorithms.by_machine.instructions import (
     LOAD,
@@ -56,7 +56,7 @@ def computed(activation: Activation, x: Array) -> Array | None:
 
     4,320 numbers whose sizes only the data told take a logistic function 3 us, and NumPy 23.
     """
-    if x.dtype != np.float32 or x.size < FEW or not has_avx512():
+    if x.dtype != np.float32 or x.size < FEW or not has_vectors():
         return None
     found = _function(activation)
     if found is None:

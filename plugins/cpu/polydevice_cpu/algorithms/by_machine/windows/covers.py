@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from polydevice_cpu.algorithms.by_machine.code import has_avx512
 from polydevice_cpu.algorithms.by_machine.windows.integers import TOGETHER, Integers
-from polydevice_cpu.algorithms.by_machine.windows.tiles import BLOCK, Tile
-from polydevice_cpu.algorithms.by_machine.windows.window_code import Bundle
+from polydevice_cpu.algorithms.by_machine.windows.tiles import Tile
+from polydevice_cpu.algorithms.by_machine.windows.window_code import Bundle, lanes
 
 TILES = {1: Tile(1, 12), 2: Tile(2, 12), 3: Tile(3, 8)}
 """Blocks of channels → what is computed at once."""
+
+SHORT_TILES = {1: Tile(1, 10), 2: Tile(2, 5), 3: Tile(3, 3)}
+"""The same of vectors of 8 numbers: 13 hold sums, weights of an element and what it multiplies."""
 
 TILES_OF_BYTES = {1: Tile(1, 12), 2: Tile(2, 10), 3: Tile(3, 6)}
 """The same of bytes, whose sums leave room for what moves them."""
@@ -99,7 +103,7 @@ class Cover(NamedTuple):
 
     def tiles(self) -> list[tuple[Tile, int]]:
         """Return tiles, and how many of each there are; those of what is left are at the end."""
-        blocks = -(-self.channels // BLOCK)
+        blocks = -(-self.channels // lanes())
         if self.is_own and not self.is_one:
             return [(OWN_TILE, blocks)]
         if self.is_own:
@@ -108,6 +112,7 @@ class Cover(NamedTuple):
             is_odd = blocks % 2
             pairs = (blocks - 3 * is_odd) // 2 if blocks > 2 else blocks // 2
             known = TILES if self.numbers.source == FLOATS.source else TILES_OF_BYTES
+            known = known if has_avx512() else SHORT_TILES
             tiles = [(known[2], pairs), (known[3 if blocks > 2 else 1], is_odd)]
         return [(tile, count) for tile, count in tiles if tile.blocks * count]
 

@@ -348,10 +348,11 @@ def _append_power(code: Instructions, sum_: int, place: int) -> None:
         first: int | None = None,
         kind: int = 1,
         prefix: int = 0,
+        last_byte: int | None = None,
     ) -> None:
         behind, other = place + _NUMBERS.index(name), register if first is None else first
         vector = partial(code.vector, kind=kind, prefix=prefix, is_one=True)
-        vector(opcode, register, other, RDI, behind=behind)
+        vector(opcode, register, other, RDI, behind=behind, last_byte=last_byte)
 
     rest, power = _COPY, _POWER
     number(0x27, _NOT_NEGATIVE, "sign", first=sum_, kind=2, prefix=2)

@@ -19,7 +19,6 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
 )
 from polydevice_cpu.algorithms.by_machine.windows.window_code import (
     AT,
-    VECTOR,
     Bundle,
     WindowCode,
     at_positions,
@@ -96,7 +95,7 @@ def append_channels(code: WindowCode, bundle: Bundle, width: int, count: int) ->
     factors = [(first + each, block, number) for each, (number, block) in enumerate(pairs)]
     for factor, block, number in factors:
         mask = _THERE if bundle.is_moved else 0
-        offset_bytes = row_bytes * number + 4 * VECTOR * block
+        offset_bytes = row_bytes * number + 4 * code.lanes * block
         code.vector(LOAD, factor, 0, RDI, offset_bytes=offset_bytes, mask=mask)
     code.move(R8, RBP)
 

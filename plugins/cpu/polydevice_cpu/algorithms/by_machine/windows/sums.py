@@ -28,7 +28,7 @@ from polydevice_cpu.algorithms.by_machine.windows.integers import Integers
 from polydevice_cpu.algorithms.by_machine.windows.kernel import kernel
 from polydevice_cpu.algorithms.by_machine.windows.kinds import NUMBERS, Kinds, kinds_of
 from polydevice_cpu.algorithms.by_machine.windows.tiles import BLOCK, Terms, Tile
-from polydevice_cpu.algorithms.by_machine.windows.window_code import Bundle
+from polydevice_cpu.algorithms.by_machine.windows.window_code import Bundle, lanes
 
 SLOWEST = 8
 """Fewer positions take as long: each sum waits for the one before."""
@@ -140,9 +140,10 @@ class Constants:
     def _heads(self, made: Functions, cover: Cover) -> tuple[_Head, ...] | None:
         arrays = self.weights, self.bias, self.slopes, self.scales
         weights, bias, slopes, scales = (0 if each is None else _address(each) for each in arrays)
-        left, begin, heads = -(-cover.channels // BLOCK), 0, []
+        block = lanes()
+        left, begin, heads = -(-cover.channels // block), 0, []
         read, written = cover.numbers.source if cover.is_own else 0, cover.numbers.result
-        last, all_ = (1 << (cover.channels - 1) % BLOCK + 1) - 1, (1 << BLOCK) - 1
+        last, all_ = (1 << (cover.channels - 1) % block + 1) - 1, (1 << block) - 1
         row = cover.row or cover.channels
         parts, bundle, more = cover.parts(), cover.bundle, tuple[int, ...]()
         nbytes = 0 if self.weights is None else self.weights.nbytes
@@ -167,7 +168,7 @@ class Constants:
                     *(all_ if left else last, slopes - bias, *more),
                 )
                 heads.append(_Head(function, (begin * read, begin * written), words))
-                begin += BLOCK * tile.blocks * count
+                begin += block * tile.blocks * count
         return tuple(heads)
 
 

@@ -50,7 +50,7 @@ from polydevice_cpu.algorithms.by_machine.windows.integers import (
 from polydevice_cpu.algorithms.by_machine.windows.window_code import AT, WindowCode, at_positions
 
 BLOCK = 16
-"""Channels of a vector."""
+"""Channels of a vector of AVX-512."""
 
 
 class Terms(Enum):
@@ -106,14 +106,28 @@ def append_item(
     code.raw("4983fc017406")  # if R12 == 1, which is the last one, leave the next one out
     code.raw("41b8ffff0000")  # R8 = 0xffff
     code.set_mask(_THERE, R8)
-    _append_sums(code, tile, terms, integers)
-    append_rest(code, tile, chain, terms=terms, has_bias=has_bias, integers=integers)
+
+    def append(mask: int) -> None:
+        masks = [0] * (tile.blocks - 1) + [mask]
+        _append_sums(code, tile, masks, terms, integers)
+        append_rest(code, tile, masks, chain, terms=terms, has_bias=has_bias, integers=integers)
+
+    if code.is_halved:  # masks take several instructions each
+        code.raw("4180f8ff")  # cmp r8b, 255
+        some = code.ahead("0f85")  # jne
+        append(0)
+        done = code.ahead()
+        code.here(some)
+        append(_THERE)
+        code.here(done)
+    else:
+        append(_THERE)
     source, result = (4, 4) if integers is None else _sizes(integers)
     moved = [(RCX, result), (RDX, 4), (RBX, 4)]
     if terms is not Terms.ALL_CHANNELS:
         moved.append((RSI, source))
     for register, size_bytes in moved:
-        code.step(register, size_bytes * BLOCK * tile.blocks)
+        code.step(register, size_bytes * code.lanes * tile.blocks)
     code.again(R12, next_block)
 
 
@@ -122,7 +136,13 @@ def _sizes(integers: Integers) -> tuple[int, int]:
     return integers.source.size_bytes, integers.result.size_bytes
 
 
-def _append_sums(code: WindowCode, tile: Tile, terms: Terms, integers: Integers | None) -> None:
+def _append_sums(
+    code: WindowCode,
+    tile: Tile,
+    masks: Sequence[int],
+    terms: Terms,
+    integers: Integers | None,
+) -> None:
     """Add up a tile: what each sum starts with, and its elements, line by line."""
     sums = tile.blocks * tile.width
     if integers is not None:
@@ -139,18 +159,18 @@ def _append_sums(code: WindowCode, tile: Tile, terms: Terms, integers: Integers 
     code.load(R14, RSP, AT["lines"])
     next_line = len(code.text)
     if terms is Terms.ALL_CHANNELS and integers is not None:
-        append_line(code, tile.blocks, tile.width, _masks(tile), integers)
+        append_line(code, tile.blocks, tile.width, masks, integers)
     elif code.bundle is not None and code.bundle.size == 1:
-        append_taps(code, code.bundle, partial(_append_elements, code, tile))
+        append_taps(code, code.bundle, partial(_append_elements, code, tile, masks))
     elif code.bundle is not None:
         bundle = code.bundle
         append_taps(code, bundle, partial(append_channels, code, bundle, tile.width))
     elif terms is Terms.ALL_CHANNELS:
-        _append_line(code, tile)
+        _append_line(code, tile, masks)
     else:
         code.move(R13, R9)
         next_element = len(code.text)
-        for block, mask in enumerate(_masks(tile)):
+        for block, mask in enumerate(masks):
             if integers is None:
                 _append_own(code, tile.width, terms, block, mask)
             elif terms is Terms.LARGEST:
@@ -165,27 +185,27 @@ def _append_sums(code: WindowCode, tile: Tile, terms: Terms, integers: Integers 
     code.again(R14, next_line)
 
 
-def _append_line(code: Instructions, tile: Tile) -> None:
+def _append_line(code: Instructions, tile: Tile, masks: Sequence[int]) -> None:
     """Add a line of all channels: two elements at a time, and one that is left.
 
     What counts and moves takes the place of products: one at a time takes 10 % longer.
     """
     code.move(R13, R9)
+    if code.is_halved:  # there are registers for the weights of one
+        next_element = len(code.text)
+        _append_elements(code, tile, masks, 1)
+        code.again(R13, next_element)
+        return
     code.raw("49d1fd")  # sar r13, 1
     is_one = code.ahead("0f84")  # jz
     next_elements = len(code.text)
-    _append_elements(code, tile, 2)
+    _append_elements(code, tile, masks, 2)
     code.again(R13, next_elements)
     code.here(is_one)
     code.raw("41f6c101")  # test r9b, 1
     is_done = code.ahead("0f84")
-    _append_elements(code, tile, 1)
+    _append_elements(code, tile, masks, 1)
     code.here(is_done)
-
-
-def _masks(tile: Tile) -> list[int]:
-    """The mask of each block's elements."""
-    return [0] * (tile.blocks - 1) + [_THERE]
 
 
 def _append_own(code: Instructions, width: int, terms: Terms, block: int, mask: int) -> None:
@@ -210,11 +230,13 @@ def _append_own(code: Instructions, width: int, terms: Terms, block: int, mask: 
     at_positions(code, width, R8, RAX, R15, append)
 
 
-def _append_elements(code: Instructions, tile: Tile, count: int) -> None:
+def _append_elements(
+    code: Instructions, tile: Tile, masks: Sequence[int], count: int
+) -> None:
     """Add one or two elements of a line, which follow each other, times their weights."""
     factors = [_FACTORS[number * tile.blocks :][: tile.blocks] for number in range(count)]
     for place, each in zip(((RDI,), (RDI, R11, 1)), factors, strict=False):
-        for block, (mask, factor) in enumerate(zip(_masks(tile), each, strict=True)):
+        for block, (mask, factor) in enumerate(zip(masks, each, strict=True)):
             code.vector(LOAD, factor, 0, *place, behind=block, mask=mask)
     code.move(R8, RBP)
     at_positions(code, tile.width, R8, RAX, R15, partial(_append_products, code, tile, factors))
@@ -240,6 +262,7 @@ def _append_products(
 def append_rest(
     code: WindowCode,
     tile: Tile,
+    masks: Sequence[int],
     chain: Sequence[Function],
     *,
     terms: Terms,
@@ -247,7 +270,6 @@ def append_rest(
     integers: Integers | None,
 ) -> None:
     """Add what follows to each block of sums, and store them."""
-    masks = _masks(tile)
     code.load(RDI, RSP, AT["given"])
     for block, mask in enumerate(masks):
         sums = range(block * tile.width, (block + 1) * tile.width)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
+from polydevice_cpu.algorithms.by_machine.code import has_avx512
 from polydevice_cpu.algorithms.by_machine.instructions import (
     R8,
     R9,
@@ -65,8 +67,10 @@ SLOTS = (
 AT = {name: number for number, name in enumerate(SLOTS)}
 
 
-VECTOR = 16
-"""Numbers of a vector."""
+@lru_cache(maxsize=1)
+def lanes() -> int:
+    """Return how many numbers a vector has: of 8 with AVX2, of which there are as many registers."""
+    return 16 if has_avx512() else 8
 
 
 class Bundle(NamedTuple):
@@ -90,10 +94,10 @@ class Bundle(NamedTuple):
     def of(cls, groups: int, given: int, results: int) -> Bundle:
         """Return those that are computed the fastest."""
         if 1 < given == results:
-            for size in range(VECTOR // results, 1, -1):
+            for size in range(lanes() // results, 1, -1):
                 if groups % size == 0:
                     return cls(groups, given, results, size)
-        return cls(groups, given, results, 1, 2 if results == VECTOR and groups % 2 == 0 else 1)
+        return cls(groups, given, results, 1, 2 if results == lanes() and groups % 2 == 0 else 1)
 
     @property
     def size(self) -> int:
@@ -109,8 +113,8 @@ class Bundle(NamedTuple):
         and more 0.8 to 1.2 times.
         """
         if self.in_vector > 1:
-            return self.results < VECTOR // 2
-        return VECTOR // 2 < self.results < 2 * VECTOR and self.results != VECTOR
+            return self.results < lanes() // 2
+        return lanes() // 2 < self.results < 2 * lanes() and self.results != lanes()
 
     @property
     def is_moved(self) -> bool:
@@ -138,7 +142,7 @@ class WindowCode(Instructions):
         shift: int = 0,
         bundle: Bundle | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(is_short=True)
         self.places = {name: number for number, name in enumerate(sizes)}
         self.pairs = len(self.places) + 1
         self.loads, self.loads_other, self.shift = loads, loads_other, shift

@@ -41,12 +41,16 @@ from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor, is_
 from polydevice_cpu.onednn.primitive import SymbolicPrimitive
 from polydevice_cpu.plan.filling.by_machine import integers
 from polydevice_cpu.plan.filling.by_machine.chains import chain_of, inputs_of, numbers_of
+from polydevice_cpu.plan.filling.by_machine.kinds_of_code import (
+    OF_ONE_ELEMENT,
+    PRODUCT,
+    kind_of_code,
+)
 from polydevice_cpu.plan.filling.by_machine.tiles import matrices_of, may_be_in_tiles
 from polydevice_cpu.plan.filling.by_machine.weights import in_rows
 from polydevice_cpu.plan.filling.recipe import Packing, ValueForm
 
-_CONVOLUTION, _PRODUCT = "brgconv_1x1:avx512_core", "brg:avx512_core"
-MOST_CHANNELS = {_CONVOLUTION: 1024, _PRODUCT: 512}
+MOST_CHANNELS = {OF_ONE_ELEMENT: 1024, PRODUCT: 512}
 """oneDNN's code whose order of adding is followed, and up to how many channels of a source: of
 more, sums of some are added."""
 
@@ -130,17 +134,17 @@ def at_positions(given: SymbolicPrimitive, sizes: int) -> AtPositions | None:
         has_code = integers.has_code_of_bytes(given, in_tiles=in_tiles)
         has_code = has_code and not integers.is_depthwise(given)
         return AtPositions(integers.read_of(given), sizes) if has_code else None
-    if given.implementation not in MOST_CHANNELS:
+    if kind_of_code(given) not in MOST_CHANNELS:
         return None
     weights, bias, result, attributes = _arguments(given)
     if not is_open(given.src) or not is_open(result) or attributes.quantisation:
         return None
     channels, _ = _channels(given, weights)
-    stays = channels > MOST_CHANNELS[given.implementation]
+    stays = channels > MOST_CHANNELS[kind_of_code(given)]
     chain = chain_of(attributes, result, as_onednn=True)
     if any(function in BY_CHANNEL for function, *_ in chain or ()):
         return None
-    if given.implementation == _PRODUCT and stays:
+    if kind_of_code(given) == PRODUCT and stays:
         stays = False
         if channels > MOST_IN_CHUNKS or given.threads > 1 or not _may_be_in_chunks(chain or ()):
             return None
@@ -212,7 +216,7 @@ class PositionsByMachine:
 
 def _arguments(given: SymbolicPrimitive) -> _Sides:
     """Weights, bias, result and attributes."""
-    places = _PRODUCT_AT if given.implementation == _PRODUCT else _CONVOLUTION_AT
+    places = _PRODUCT_AT if kind_of_code(given) == PRODUCT else _CONVOLUTION_AT
     weights, bias, result, attributes = (given.arguments[place] for place in places)
     assert isinstance(weights, Descriptor)
     assert bias is None or isinstance(bias, Descriptor)
@@ -223,7 +227,7 @@ def _arguments(given: SymbolicPrimitive) -> _Sides:
 
 def _channels(given: SymbolicPrimitive, weights: Descriptor) -> tuple[int, int]:
     """Channels of the source and of the result."""
-    if given.implementation == _PRODUCT:
+    if kind_of_code(given) == PRODUCT:
         return weights.shape[-2], weights.shape[-1]
     return weights.shape[1], weights.shape[0]
 
@@ -249,7 +253,7 @@ def _ready(
             return None
     matrix = given_weights.reshape(weights.shape)
     plain = matrix.reshape(source, results)
-    if given.implementation == _CONVOLUTION:
+    if kind_of_code(given) == OF_ONE_ELEMENT:
         plain = matrix.reshape(results, source).T
     packed = in_rows(packing(given_weights, given.witness.weights).storage.array, plain)
     if packed is None:
@@ -263,7 +267,7 @@ def _ready(
     functions = Functions(chain, terms=Terms.ALL_CHANNELS, has_bias=has_bias)
     shares = [link[1:] for link in followed]
     cuts = _cuts(source)
-    if given.implementation == _PRODUCT and len(cuts) > 2:
+    if kind_of_code(given) == PRODUCT and len(cuts) > 2:
         target = forms[numbers[Arg.DST]].given.storage.root
         roots = [forms[numbers[at]].given.storage.root for at in inputs_of(given)]
         if any(root is target for root in roots):
@@ -360,7 +364,7 @@ def _may_be_in_chunks(chain: Sequence[Link]) -> bool:
 
 def _cuts(channels: int) -> list[int]:
     """Where chunks of channels of a product's source begin, and the last one ends."""
-    most = MOST_CHANNELS[_PRODUCT]
+    most = MOST_CHANNELS[PRODUCT]
     return [*range(0, channels, most if channels <= 2 * most else 2 * most), channels]
 
 

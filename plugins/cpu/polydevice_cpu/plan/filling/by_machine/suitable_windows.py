@@ -8,7 +8,7 @@ from typing import TypeGuard, cast
 
 from polydevice.processor.machine_code import cache_bytes
 from polydevice.symbolic_size import is_symbolic, smallest
-from polydevice_cpu.algorithms.by_machine.code import has_avx512, may_share
+from polydevice_cpu.algorithms.by_machine.code import has_vectors, may_share
 from polydevice_cpu.algorithms.by_machine.windows.covers import Windows
 from polydevice_cpu.algorithms.by_machine.windows.following import Function
 from polydevice_cpu.algorithms.by_machine.windows.tiles import BLOCK
@@ -23,24 +23,30 @@ from polydevice_cpu.plan.filling.by_machine.integers import (
     is_of_bytes,
     pool_of_bytes,
 )
+from polydevice_cpu.plan.filling.by_machine.kinds_of_code import (
+    BY_LINES,
+    DEPTHWISE,
+    OF_BLOCKS,
+    OF_ONE_ELEMENT,
+    POOL_OF_BYTES,
+    PRODUCT,
+    kind_of_code,
+)
 from polydevice_cpu.plan.filling.by_machine.tiles import may_be_in_tiles
 from polydevice_cpu.plan.filling.by_machine.weights import bundle_of
 from polydevice_cpu.plan.filling.folded import fold_of
 
 CONVOLUTION, TRANSPOSED = "convolution_forward", "deconvolution_forward"
-DEPTHWISE, PRODUCT = "brdgmm_dw:avx512_core", "brg:avx512_core"
-BY_LINES, OF_ONE_ELEMENT = "brgconv:avx512_core", "brgconv_1x1:avx512_core"
-OF_BLOCKS = "jit:avx512_core"
 _WITH_ALL_CHANNELS = BY_LINES, OF_BLOCKS
 _IN_GROUPS = *_WITH_ALL_CHANNELS, OF_ONE_ELEMENT
 """oneDNN's code whose order of adding is followed; other code pads with zeros, or adds in parts."""
 
-MOST_US = {"brgconv:avx512_core": 700.0, "jit:avx512_core": 110.0}
+MOST_US = {BY_LINES: 700.0, OF_BLOCKS: 110.0}
 MOST_US |= {DEPTHWISE: 60.0, PRODUCT: 150.0, OF_ONE_ELEMENT: 300.0}
 """How much longer than oneDNN's the code may take: a plan runs eight times so, and oneDNN takes
 0.95, 0.45, 0.25, 0.35 and 0.9 ms to choose, generate and bind code for a size."""
 
-MORE_NS = {"brgconv:avx512_core": 0.03, "jit:avx512_core": 0.04, DEPTHWISE: 0.03, PRODUCT: 0.03}
+MORE_NS = {BY_LINES: 0.03, OF_BLOCKS: 0.04, DEPTHWISE: 0.03, PRODUCT: 0.03}
 MORE_NS |= {OF_ONE_ELEMENT: 0.02}
 """How much longer a step takes than in oneDNN's code: -3 to 25, 15 to 25, -12 to 15 and, where
 there are few channels, -50 to 40 %."""
@@ -100,15 +106,15 @@ def may_be_by_machine(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
         steps, gaps, pads, _ = cast("Geometry", given.arguments[GEOMETRY])
         has_code = rank == len(src.shape) < 5 and not any(gaps) and is_known(*steps, *pads)
         has_code &= axes == 1 or (is_known(weights.shape[0]) and weights.shape[0] > HALF)
-        has_code &= has_avx512()  # the names of oneDNN's other code say that there is
+        has_code &= has_vectors()  # the names of oneDNN's other code say that there is
     elif fold_of(given) is None:
         has_code = False
-    elif given.implementation == DEPTHWISE:
+    elif kind_of_code(given) == DEPTHWISE:
         has_code = weights.shape[1:3] == (1, 1) and rank == axes + 3 > 4
     elif rank == axes + 3:
-        has_code = axes < 3 and given.implementation in _IN_GROUPS and is_known(*weights.shape)
+        has_code = axes < 3 and kind_of_code(given) in _IN_GROUPS and is_known(*weights.shape)
     else:
-        has_code = rank == len(src.shape) and given.implementation in _WITH_ALL_CHANNELS
+        has_code = rank == len(src.shape) and kind_of_code(given) in _WITH_ALL_CHANNELS
         has_code |= rank == len(src.shape) == 4 and _is_in_steps(given)
     most_bytes = MOST_WEIGHTS_BYTES if axes == 1 else MOST_TRANSPOSED_BYTES
     is_small = is_known(*weights.shape) and 4 * math.prod(weights.shape) <= most_bytes
@@ -155,11 +161,11 @@ def _takes_as_long(given: SymbolicPrimitive) -> bool:
     assert isinstance(weights, Descriptor)
     if len(weights.shape) != len(given.src.shape) or not is_known(*weights.shape):
         return False
-    if given.implementation == OF_BLOCKS:
+    if kind_of_code(given) == OF_BLOCKS:
         return True
     results, _, *window = weights.shape
     return (
-        given.implementation == BY_LINES and math.prod(window) <= FEW_ELEMENTS and results > BLOCK
+        kind_of_code(given) == BY_LINES and math.prod(window) <= FEW_ELEMENTS and results > BLOCK
     )
 
 
@@ -186,7 +192,7 @@ def _are_of_bytes(given: SymbolicPrimitive) -> bool:
 def _is_in_steps(given: SymbolicPrimitive) -> bool:
     """Whether windows of one element leave elements out between them; others are positions."""
     steps, *_ = cast("Geometry", given.arguments[GEOMETRY])
-    return given.implementation == OF_ONE_ELEMENT and is_known(*steps) and {*steps} != {1}
+    return kind_of_code(given) == OF_ONE_ELEMENT and is_known(*steps) and {*steps} != {1}
 
 
 def groups_of(given: Primitive) -> int:
@@ -220,7 +226,7 @@ def stays_by_machine(given: SymbolicPrimitive) -> bool:
     assert isinstance(attributes, Attributes)
     if _has_tanh(attributes, given.dst):
         return True
-    is_of_few = given.implementation == OF_BLOCKS and len(weights.shape) == len(given.src.shape)
+    is_of_few = kind_of_code(given) == OF_BLOCKS and len(weights.shape) == len(given.src.shape)
     return is_of_few and weights.shape[0] > BLOCK
 
 
@@ -231,10 +237,10 @@ def _may_be_a_pool(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
     assert isinstance(attributes, Attributes)
     if pool_of_bytes(given) is not None:
         is_known_kind = algorithm == Algorithm.POOLING_MAX and is_strided(given.src)
-        is_known_kind = is_known_kind and given.implementation == "jit_int:avx512_core"
+        is_known_kind = is_known_kind and kind_of_code(given) == POOL_OF_BYTES
     else:
         is_known_kind = given.dst.data_type is DataType.F32 and is_open(given.src)
-        is_known_kind = is_known_kind and given.implementation == "jit:avx512_core"
+        is_known_kind = is_known_kind and kind_of_code(given) == OF_BLOCKS
     return (
         algorithm in _POOLS
         and is_known_kind
@@ -258,7 +264,7 @@ def _may_be_of_rows(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
         return False
     alone, matrices, channels, results = weights.shape
     return (
-        given.implementation == PRODUCT
+        kind_of_code(given) == PRODUCT
         and (given.threads == 1 or may_share())
         and src.shape[1] == alone == 1 != matrices
         and channels <= MOST_CHANNELS
@@ -277,14 +283,14 @@ def most_channels(given: Primitive, windows: Windows, wide: int = MOST_AT_ONCE) 
         windows: where they lie.
         wide: positions of a row of the result; as many as there may be where that is not known.
     """
-    if given.implementation == OF_ONE_ELEMENT:
+    if kind_of_code(given) == OF_ONE_ELEMENT:
         return MOST_OF_ONE_ELEMENT
     weights = given.arguments[WEIGHTS] if isinstance(given, SymbolicPrimitive) else None
     if not isinstance(weights, Descriptor):
         return MOST_CHANNELS
-    if windows.groups > 1 and given.implementation == OF_BLOCKS:
+    if windows.groups > 1 and kind_of_code(given) == OF_BLOCKS:
         return most_in_groups(*weights.shape[1:3])
-    if given.implementation != BY_LINES:
+    if kind_of_code(given) != BY_LINES:
         return MOST_CHANNELS
     return most_in_lines(windows, weights.shape[0 if windows.groups == 1 else 1], wide)
 

@@ -13,7 +13,7 @@ from polydevice_cpu.onednn.descriptor import Descriptor, row_major
 from polydevice_cpu.onednn.primitive import SymbolicPrimitive
 from polydevice_cpu.plan.filling.recipe import Packing
 
-ROWS = 64, 48, 32, 16
+ROWS = 64, 48, 32, 24, 16, 8
 """Channels next to each other in oneDNN's weights."""
 
 MOST_PARTS = 64

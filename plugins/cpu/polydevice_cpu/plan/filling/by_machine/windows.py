@@ -57,13 +57,13 @@ from polydevice_cpu.plan.filling.by_machine.integers import (
     packed_weights,
     prepared,
 )
+from polydevice_cpu.plan.filling.by_machine.kinds_of_code import PRODUCT, kind_of_code
 from polydevice_cpu.plan.filling.by_machine.pools import code_of_pool, is_of_largest
 from polydevice_cpu.plan.filling.by_machine.suitable_windows import (
     GEOMETRY,
     GEOMETRY_OF_POOLS,
     MORE_NS,
     MOST_US,
-    PRODUCT,
     TRANSPOSED,
     WEIGHTS,
     Geometry,
@@ -243,7 +243,7 @@ class WindowsByMachine:
         form: _Form,
     ) -> Code | None:
         """What is told addresses of what is read and result; None where oneDNN computes it."""
-        threads, code = given.threads, given.implementation
+        threads, code = given.threads, kind_of_code(given)
         known, told, is_told = self._sizes[place], None, False
         if known is not None and known.least_wide >= 0 and not form.stays:
             apart, measures = sizes(known)
