@@ -11,7 +11,7 @@ import numpy as np
 from polydevice.dtype import Array, ElementType
 from polydevice.ops.softmax import LogSoftmax, SoftMax
 from polydevice.symbolic_size import is_symbolic
-from polydevice_cpu.algorithms.by_machine.code import Code, has_avx512
+from polydevice_cpu.algorithms.by_machine.code import Code, has_avx512, has_vectors
 from polydevice_cpu.algorithms.by_machine.rows import wide_rows
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.lowering.concat import ordered
@@ -114,7 +114,7 @@ def _by_machine(builder: PlanBuilder, node: Node, value: Value, axis: int) -> bo
     It computes in f32: from bfloat16 its rows of 130 numbers take 0.4 times as long as oneDNN's,
     what makes them f32 included.
     """
-    if value.strides is None or not value.has_no_gaps or not has_avx512():
+    if value.strides is None or not value.has_no_gaps or not has_vectors():
         return False
     value = builder.wide(value)
     sizes = _around(value, axis)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from polydevice.ops.op import Op
 from polydevice.ops.pointwise import BinaryPointwise, UnaryPointwise
 from polydevice.ops.softmax import LogSoftmax, SoftMax
-from polydevice_cpu.algorithms.by_machine.code import has_avx512
+from polydevice_cpu.algorithms.by_machine.code import has_vectors
 from polydevice_cpu.onednn.constants import DataType
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ Reads = Callable[["PlanBuilder", "Node"], bool]
 """Whether a node reads f32, whatever heavy layers compute in."""
 
 READERS: dict[type[Op], Reads] = {
-    SoftMax: lambda _builder, _node: has_avx512(),
-    LogSoftmax: lambda _builder, _node: has_avx512(),
+    SoftMax: lambda _builder, _node: has_vectors(),
+    LogSoftmax: lambda _builder, _node: has_vectors(),
 }
 
 

@@ -327,8 +327,9 @@ class Instructions:
 
     def across(self, opcode: int, register: int, spare: int) -> None:
         """Let all elements of a vector be what a function of two makes of them, all in all."""
-        for kind, how in ((0x23, 0x4E), (0x23, 0xB1), (0x04, 0x4E), (0x04, 0xB1)):
-            first = register if kind == 0x23 else 0
+        ways = [(0x23, 0x4E), (0x23, 0xB1)] if self.lanes == 16 else [(0x06, 1)]
+        for kind, how in (*ways, (0x04, 0x4E), (0x04, 0xB1)):
+            first = register if kind != 0x04 else 0
             place = kind, spare, first, register
             self.vector(*place, kind=3, prefix=1, is_memory=False, last_byte=how)
             self.of_vectors(opcode, register, register, spare)

@@ -241,6 +241,7 @@ class _Halved:
                 *(each.opcode, made, self._load(_S2, first), last),
                 kind=each.kind,
                 prefix=each.prefix,
+                last_byte=each.last_byte,
             )
             self._blend(each.register, half, each, made)
 

@@ -119,8 +119,8 @@ WAYS: dict[tuple[int, int, int], Way] = {
     (3, 1, 0x23): Way.QUARTERS,
 }
 
-WITHIN_HALVES = {(2, 1, 0x16), (2, 1, 0x36)}
-"""Numbers of the last one by places: those of one half have no others."""
+WITHIN_HALVES = {(2, 1, 0x16), (2, 1, 0x36), (3, 1, 0x06)}
+"""Numbers of the last one by places, and quarters of two: those of one half have no others."""
 
 WAYS |= dict.fromkeys(WITHIN_HALVES, Way.BINARY)
 

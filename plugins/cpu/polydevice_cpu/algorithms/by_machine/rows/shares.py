@@ -1,4 +1,4 @@
-"""SoftMax of rows or columns of any length, by machine code for AVX-512.
+"""SoftMax of rows or columns of any length, by machine code: here what there is for AVX-512.
 
 oneDNN takes 2 ns for an element of a row, and generates code for each size; this takes 0.3.
 """
@@ -16,13 +16,12 @@ from polydevice_cpu.algorithms.by_machine.code import (
     Code,
     Told,
     has_avx512,
+    has_vectors,
     may_share,
     told,
 )
+from polydevice_cpu.algorithms.by_machine.rows import emitted_shares
 from polydevice_cpu.onednn.engine import address_of
-
-LANES = 16
-"""Columns that are computed side by side."""
 
 SHARED = 1 << 13
 """From so many elements on threads share the work, which takes one 3 us."""
@@ -346,7 +345,7 @@ def softmax(x: Array, result: Array, *, logarithm: bool = False) -> bool:
     Returns:
         Whether that was done; not where the processor or the system has no such code.
     """
-    if not has_avx512():
+    if not has_vectors():
         return False
     if x.size:
         function, told = _prepared(x.shape, 1, logarithm=logarithm)
@@ -380,18 +379,25 @@ def shares_work(shape: tuple[int, ...], threads: int) -> bool:
     return is_worth_it and may_share()
 
 
+def lanes() -> int:
+    """Return how many columns are computed side by side."""
+    return 16 if has_avx512() else 8
+
+
 def _items(shape: tuple[int, ...]) -> int:
     """How many rows there are, or blocks of columns."""
     before, _, behind = shape if len(shape) == 3 else (*shape, 1)
-    return before * -(-behind // LANES)
+    return before * -(-behind // lanes())
 
 
 def _prepared(shape: tuple[int, ...], threads: int, *, logarithm: bool) -> tuple[Any, bytes]:
     """Return the function and what it is told of such a source, but for both addresses."""
     _, length, behind = shape
-    blocks, items = -(-behind // LANES), _items(shape)
+    blocks, items = -(-behind // lanes()), _items(shape)
     each = -(-items // (threads * PARTS_AT_ONCE)) if shares_work(shape, threads) else items
     numbers = told(_ARGUMENTS, 0, 0, items, each, 0, length, behind, blocks, *_NUMBERS)
+    if not has_avx512():
+        return emitted_shares.function(of_columns=behind != 1, logarithm=logarithm), numbers
     if behind == 1:
         return function_of(_LOGARITHMS if logarithm else _ROWS), numbers
     if logarithm:

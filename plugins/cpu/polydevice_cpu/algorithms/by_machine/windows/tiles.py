@@ -191,11 +191,6 @@ def _append_line(code: Instructions, tile: Tile, masks: Sequence[int]) -> None:
     What counts and moves takes the place of products: one at a time takes 10 % longer.
     """
     code.move(R13, R9)
-    if code.is_halved:  # there are registers for the weights of one
-        next_element = len(code.text)
-        _append_elements(code, tile, masks, 1)
-        code.again(R13, next_element)
-        return
     code.raw("49d1fd")  # sar r13, 1
     is_one = code.ahead("0f84")  # jz
     next_elements = len(code.text)
@@ -233,27 +228,40 @@ def _append_own(code: Instructions, width: int, terms: Terms, block: int, mask: 
 def _append_elements(
     code: Instructions, tile: Tile, masks: Sequence[int], count: int
 ) -> None:
-    """Add one or two elements of a line, which follow each other, times their weights."""
-    factors = [_FACTORS[number * tile.blocks :][: tile.blocks] for number in range(count)]
-    for place, each in zip(((RDI,), (RDI, R11, 1)), factors, strict=False):
-        for block, (mask, factor) in enumerate(zip(masks, each, strict=True)):
-            code.vector(LOAD, factor, 0, *place, behind=block, mask=mask)
-    code.move(R8, RBP)
-    at_positions(code, tile.width, R8, RAX, R15, partial(_append_products, code, tile, factors))
+    """Add one or two elements of a line, which follow each other, times their weights.
+
+    Short vectors are too few for the weights of two: those of the second one take their place.
+    """
+    together = [range(count)] if not code.is_halved else [range(n, n + 1) for n in range(count)]
+    places = (RDI,), (RDI, R11, 1)
+    for numbers in together:
+        factors = [
+            (number, _FACTORS[(number - numbers[0]) * tile.blocks :][: tile.blocks])
+            for number in numbers
+        ]
+        for number, each in factors:
+            for block, (mask, factor) in enumerate(zip(masks, each, strict=True)):
+                code.vector(LOAD, factor, 0, *places[number], behind=block, mask=mask)
+        code.move(R8, RBP)
+        at_positions(code, tile.width, R8, RAX, R15, partial(_append_products, code, tile, factors))
     code.scaled(RBP, RBP, R10, count)
     code.scaled(RDI, RDI, R11, count)
 
 
 def _append_products(
-    code: Instructions, tile: Tile, factors: Sequence[Sequence[int]], position: int, *place: int
+    code: Instructions,
+    tile: Tile,
+    factors: Sequence[tuple[int, Sequence[int]]],
+    position: int,
+    *place: int,
 ) -> None:
     """Add the products of numbers that follow each other with the weights of all blocks."""
     product = partial(code.vector, 0xB8, kind=2, prefix=1)
     if tile.blocks == 1:
-        for number, (factor,) in enumerate(factors):
+        for number, (factor,) in factors:
             product(position, factor, *place, behind=number, is_one=True)
         return
-    for number, (each, spread) in enumerate(zip(factors, _SPREADS, strict=False)):
+    for (number, each), spread in zip(factors, _SPREADS, strict=False):
         code.spread(spread, *place, behind=number)
         for block, factor in enumerate(each):
             product(block * tile.width + position, factor, spread, is_memory=False)
