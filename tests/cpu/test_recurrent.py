@@ -58,15 +58,15 @@ def test_peepholes_need_no_steps_in_numpy(core):
 @pytest.mark.parametrize("is_there", [True, False])
 def test_what_onednn_lacks_is_computed_by_machine_code_or_numpy(core, monkeypatch, is_there):
     if not is_there:
-        monkeypatch.setattr(loop, "has_avx512", lambda: False)
-    code = MACHINE_CODE if loop.has_avx512() else "numpy"
+        monkeypatch.setattr(loop, "has_vectors", lambda: False)
+    code = MACHINE_CODE if loop.has_vectors() else "numpy"
     assert code in _explanation(core, "LSTM", clip=0.5)
     assert code in _explanation(core, "GRU", activations=["HardSigmoid", "Tanh"])
 
 
 @pytest.mark.parametrize("kind", [*GATES, "GRU before reset"])
 def test_without_machine_code_onednn_computes_what_it_can(core, monkeypatch, kind):
-    monkeypatch.setattr(loop, "has_avx512", lambda: False)
+    monkeypatch.setattr(loop, "has_vectors", lambda: False)
     kind, _, late = kind.partition(" ")
     attributes = {"linear_before_reset": 1} if late else {}
     weights = {

@@ -17,11 +17,11 @@ from polydevice_cpu.lowering.recurrent import primitives
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.processor import has_bf16
 from tests.cpu.loading import asked_from_now, load, wait_for_settling
-from tests.cpu.machine_code import by_machine_code, with_avx512
+from tests.cpu.machine_code import by_machine_code, with_vectors
 from tests.cpu.models import answer, build
 from tests.guard_pages import SIDES, guarded
 
-pytestmark = with_avx512
+pytestmark = with_vectors
 
 F = np.float32
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}

@@ -12,7 +12,7 @@ from polydevice_cpu.algorithms.by_machine.reductions.loops import code_of
 from polydevice_cpu.lowering import reduce as lowering
 from polydevice_cpu.onednn.engine import address_of
 from tests.cpu.loading import load
-from tests.cpu.machine_code import by_machine_code, with_avx512
+from tests.cpu.machine_code import by_machine_code, with_vectors
 from tests.cpu.models import answer, build
 from tests.guard_pages import SIDES, guarded
 
@@ -40,7 +40,7 @@ SHAPES = [
 ]
 
 
-@with_avx512
+@with_vectors
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("kind", [np.float32, np.float64, np.int32, np.int64])
 @pytest.mark.parametrize("how", How)
@@ -68,12 +68,12 @@ def test_code_of_any_axes(side, kind, how):
         np.testing.assert_allclose(got, want, rtol=1e-5 if kind == F else 1e-12, atol=1e-5)
 
 
-@with_avx512
+@with_vectors
 def test_too_many_loops_are_left_to_numpy():
     assert code_of((2,) * 11, (0, 2, 4, 6, 8), np.dtype(F), How.SUM) is None
 
 
-@with_avx512
+@with_vectors
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_nan_is_largest_and_smallest_and_infinities_are_numbers(kind):
     rng = np.random.default_rng(2)
@@ -102,7 +102,7 @@ KINDS = [
 def test_networks(core, monkeypatch, name, kind, axes, by_machine):
     """Of open sizes, behind and before what is computed otherwise; with axes of size 1, too."""
     if not by_machine:
-        monkeypatch.setattr(lowering, "has_avx512", lambda: False)
+        monkeypatch.setattr(lowering, "has_vectors", lambda: False)
     rng = np.random.default_rng(2)
     is_float = np.dtype(kind).kind == "f"
     keep = int(len(axes) != 2)
@@ -122,7 +122,7 @@ def test_networks(core, monkeypatch, name, kind, axes, by_machine):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
-@with_avx512
+@with_vectors
 @pytest.mark.parametrize("name", ["ReduceMean", "ReduceMax"])
 def test_what_convolutions_leave_is_reduced_in_its_order(core, name):
     nodes = [("Conv", ["x", "w"], ["a"], {}), (name, ["a"], ["y"], {"axes": [1, 3]})]

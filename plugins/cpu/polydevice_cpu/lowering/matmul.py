@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -316,21 +316,28 @@ def _flat(
 def _convolve(
     builder: PlanBuilder, node: Node, left: Value, weights: Array, shape: tuple[int, ...]
 ) -> bool:
-    """Multiply in bf16 as a convolution, where that takes the processor's tiles and a product not.
+    """Multiply as a convolution with windows of one element, where oneDNN's code for these is faster.
 
-    oneDNN 3.2 takes 480 us for 36 rows of 120 numbers and 6,625 columns, and 63 so (AMX).
+    In bf16 it takes the processor's tiles where a product does not: 36 rows of 120 numbers and 6,625
+    columns take 63 instead of 480 us (AMX, oneDNN 3.2). In f32 it has weights packed where, without
+    AVX-512, a product packs them each time: 32 rows of 1,024 numbers and as many columns take 2.3
+    instead of 3.1 ms, 8 of 768 0.33 instead of 0.41, 128 of 384 as long (a Zen of the first
+    generation). One row takes three times as long.
     """
     heavy = builder.heavy_type(node)
-    if heavy is not DataType.BF16 or math.prod(weights.shape[:-2]) != 1:
+    if heavy not in _CONVOLVED or math.prod(weights.shape[:-2]) != 1:
         return False
-    if any(map(is_symbolic, (*left.shape, *shape))):
+    product_, convolution_ = _CONVOLVED[heavy]
+    if heavy is DataType.BF16 and any(map(is_symbolic, (*left.shape, *shape))):
+        return False
+    if heavy is DataType.F32 and chosen(lambda: math.prod(shape[:-1]) == 1):
         return False
     view = Positions(left.shape, shape)
     matrix_ = weights.reshape(weights.shape[-2:])
     flat = Descriptor.dense(view.sizes(left.shape), heavy)
     product = Descriptor.dense(view.sizes(shape), result_type(builder, node, heavy))
     plain = matmul(flat, Descriptor.any(matrix_.shape, heavy), None, product, Attributes())
-    if plain is None or plain.implementation.endswith(TILES):
+    if plain is None or not product_(plain.implementation):
         return False
     columns = shape[-1]
     kernel = builder.derived(matrix_, "kernel of one element", _kernel)
@@ -348,7 +355,7 @@ def _convolve(
             (0, 0),
             Attributes(post_ops),
         )
-        return made if made is not None and made.implementation.endswith(TILES) else None
+        return made if made is not None and convolution_(made.implementation) else None
 
     bias_shape = (1,) * (len(shape) - 1) + (columns,)
     dense = builder.dense(left)
@@ -357,6 +364,14 @@ def _convolve(
 
 TILES = "_amx"
 """How the names of oneDNN's code end that multiplies tiles."""
+
+_Test = Callable[[str], bool]
+
+_CONVOLVED: dict[DataType, tuple[_Test, _Test]] = {
+    DataType.BF16: (lambda name: not name.endswith(TILES), lambda name: name.endswith(TILES)),
+    DataType.F32: (lambda name: name.startswith("gemm"), lambda name: name.startswith("brgconv_1x1")),
+}
+"""Type → whether code of a product is the slower one, and that of a convolution the faster one."""
 
 
 def _kernel(matrix_: Array) -> Array:

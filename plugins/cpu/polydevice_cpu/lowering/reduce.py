@@ -15,7 +15,7 @@ from polydevice.ops.op import Op
 from polydevice.shape import normalize_axis
 from polydevice.symbolic_size import is_symbolic
 from polydevice.symbolic_trace import current_trace
-from polydevice_cpu.algorithms.by_machine.code import Code, has_avx512
+from polydevice_cpu.algorithms.by_machine.code import Code, has_vectors
 from polydevice_cpu.algorithms.by_machine.reductions.kernel import How
 from polydevice_cpu.algorithms.by_machine.reductions.loops import KINDS, code_of
 from polydevice_cpu.algorithms.by_machine.rows.short_rows import extremes
@@ -139,7 +139,7 @@ def _has_code(value: Value, axes: set[int], how: How) -> bool:
 def _by_code(builder: PlanBuilder, node: Node, value: Value, axes: set[int]) -> Value | None:
     """Reduce by machine code, in whichever order the axes lie; the result keeps the order."""
     how, op, threads = _HOW[type(node.op)], node.op, openmp.thread_count()
-    if 0 in value.shape or not has_avx512():
+    if 0 in value.shape or not has_vectors():
         return None
     if value.dtype not in KINDS:
         value = builder.wide(value)

@@ -10,7 +10,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.ops import recurrent as ops
-from polydevice_cpu.algorithms.by_machine.code import Code, has_avx512
+from polydevice_cpu.algorithms.by_machine.code import Code, has_vectors
 from polydevice_cpu.algorithms.by_machine.functions import Activation
 from polydevice_cpu.algorithms.by_machine.recurrent.loop import MOST_ITEMS, Form
 from polydevice_cpu.algorithms.by_machine.recurrent.steps import (
@@ -69,7 +69,7 @@ def emit_loop(builder: PlanBuilder, node: Node, weights: list[Array], *, is_plai
     x = time_first(builder, builder.value(node.inputs[0]), sequence)
     time, batch, size = x.shape
     length_bytes = _length_bytes(node, op, time)
-    if not has_avx512() or length_bytes is None or not time or not batch:
+    if not has_vectors() or length_bytes is None or not time or not batch:
         return False
     if batch > MOST_ITEMS and r[0].nbytes > (FEW_ITEMS_BYTES if is_plain else MOST_BYTES):
         return False

@@ -80,7 +80,7 @@ class _Halved:
             Way.SUM: self._sum, Way.UNARY: self._unary, Way.SPREAD: self._spread,
             Way.COMPARE: self._compare, Way.TEST: self._test, Way.SHIFT: self._shift,
             Way.WIDEN: self._widen, Way.POWER: self._power, Way.GATHER: self._gather,
-            Way.HALF: self._half, Way.QUARTERS: self._quarters,
+            Way.INTEGER: self._integer, Way.HALF: self._half, Way.QUARTERS: self._quarters,
         }  # fmt: skip
         moved, begin = [(0, 0)], 0  # where parts of the text begin, here and there
         for each in operations:
@@ -392,6 +392,12 @@ class _Halved:
             self._put(each.register, half, _S0)
             self._add(0x11, _S2, None, self.homes.of_mask(each.mask, half))  # it is empty now
 
+    def _integer(self, each: Vector) -> None:
+        self._add(0x57, _S1, _S1, _S1)
+        self._add(0x2A, _S0, _S1, _place(each, 0), prefix=2, wide=True, is_short=True)
+        for half, made in zip(self._halves(), (_S0, _S1), strict=False):
+            self._put(each.register, half, made)
+
     def _half(self, each: Vector) -> None:
         if each.mask or each.is_memory or each.last_byte is None or self.homes.halves == 1:
             raise MissingInstruction("a half is not put where a mask says, or into memory")
@@ -469,6 +475,8 @@ def _is_known(each: Vector, halves: int) -> bool:
         return False
     if way is None or (way is Way.POWER and each.is_one):
         return False
+    if way is Way.INTEGER:
+        return each.is_memory and not each.mask
     of_masks = way in {Way.COMPARE, Way.TEST, Way.GATHER}
     of_integers = way is Way.BINARY and each.kind == 2  # longer ones have no such instructions
     return not each.wide or not (each.mask or of_masks or of_integers)

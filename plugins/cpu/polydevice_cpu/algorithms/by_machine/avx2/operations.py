@@ -71,6 +71,7 @@ class Way(Enum):
     WIDEN = "register = integers of last made longer"
     POWER = "register = first times 2 to the power of last"
     GATHER = "register = from places"
+    INTEGER = "register = an integer in memory as a number, and zeros"
     HALF = "last = a half of register"
     QUARTERS = "register = two quarters of first, and two of last"
 
@@ -115,6 +116,8 @@ WAYS: dict[tuple[int, int, int], Way] = {
     **{(2, 1, opcode): Way.WIDEN for opcode in (0x13, 0x21, 0x23, 0x31, 0x33)},
     (2, 1, 0x2C): Way.POWER,
     (2, 1, 0x92): Way.GATHER,
+    (1, 2, 0x2A): Way.INTEGER,
+    (1, 1, 0x70): Way.UNARY,
     (3, 1, 0x3B): Way.HALF,
     (3, 1, 0x23): Way.QUARTERS,
 }
@@ -132,6 +135,8 @@ def read_bytes(opcode: int, kind: int, lanes: int, *, is_one: bool, wide: bool) 
     """Bytes of what an instruction reads or writes in memory, of which addresses are multiples."""
     if is_one:
         return 8 if wide else 4
+    if kind == 1 and opcode == 0x2A:
+        return 8
     if kind == 2 and opcode in WIDENED:
         return 4 * lanes // WIDENED[opcode]
     if kind == 2 and opcode in {0x18, 0x58, 0x92}:

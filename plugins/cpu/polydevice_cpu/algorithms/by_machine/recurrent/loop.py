@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from polydevice_cpu.algorithms.by_machine.code import has_avx512
 from polydevice_cpu.algorithms.by_machine.functions import Activation, Functions
 from polydevice_cpu.algorithms.by_machine.instructions import (
     ADD,
@@ -42,6 +43,14 @@ MOST_ITEMS = 4
 """Items that share what is read of the weights."""
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
+
+
+def items_at_once(kind: str) -> int:
+    """Return how many items of a batch code computes at once: in halves of vectors one with gates.
+
+    Its sums, the weights and what they multiply are in registers then.
+    """
+    return MOST_ITEMS if has_avx512() or GATES[kind] == 1 else 1
 
 STEPS, STEP, RESULT_STEP, ITEM, STATE_ITEM, RESULT_ITEM, BLOCKS, PAIRS = range(8)
 LAST_MASK, FIRST, FORWARD, ROW, TERM_BLOCKS, TERM_MASK = range(8, 14)
@@ -253,7 +262,8 @@ class Loop(Functions):
         count, items = len(gates), self.form.items
         sums = [[item * count + gate for gate in range(count)] for item in self.items]
         # Few sums are added to by turns with others, or each would wait for itself.
-        extra = items * count if items * count <= BLOCK // 2 else 0
+        few = 2 if self.is_halved else BLOCK // 2
+        extra = items * count if items * count <= few else 0
         self.begin_sums(sums, gates)
         for sum_ in range(extra):
             self.clear(extra + sum_)

@@ -16,6 +16,7 @@ from polydevice_cpu.algorithms.by_machine.recurrent.loop import (
     GATES,
     MOST_ITEMS,
     Form,
+    items_at_once,
     loop,
 )
 
@@ -109,7 +110,7 @@ def steps(layer: Layer, time: int, batch: int) -> list[Told] | None:
     for direction in range(len(layer.backwards)):
         first = 0
         while first < batch:
-            items = min(batch - first, MOST_ITEMS)
+            items = min(batch - first, items_at_once(layer.form.kind))
             form = layer.form._replace(items=items)
             code = _function(form)
             if code is None:

@@ -111,9 +111,10 @@ _SLOTS = "kept0", "kept1", "kept2"
 _ON_STACK = {name: number for number, name in enumerate(_SLOTS)}
 
 _PART, _BEGIN, _COUNT, _NAN, _ABSOLUTE, _PLACES = 8, 16, 17, 18, 19, 20
-_REST, _SOME = 1, 2
+_REST, _SOME, _IS_NAN = 1, 2, 3
 """Vectors: of 8 each, results and what is read; constants. Masks: the last part of a row or of
-columns, and what is needed besides: numbers that a row is reduced to, or places to be read."""
+columns, and what is needed besides: numbers that a row is reduced to, or places to be read; and
+where there is NaN."""
 
 _ADDED = {("f", 4): 0x58, ("f", 8): 0x58, ("i", 4): 0xFE, ("i", 8): 0xD4}
 _OF_FLOATS = {How.PRODUCT: 0x59, How.LARGEST: 0x5F, How.SMALLEST: 0x5D}
@@ -159,8 +160,15 @@ class _Code(Instructions):
         about = self.map, self.prefix, False, mask
         self._append(given, *about)
         if self.compares:  # which passes on the second one where one is NaN
-            self._append((0x54, to, other, _NAN), 3, 1, False, mask)  # vfixupimm
-            self.text.append(0)
+            self._pass_on(to, other, mask)
+
+    def _pass_on(self, to: int, other: int, mask: int) -> None:
+        """Append what lets a result be NaN where another one is."""
+        if self.is_halved:
+            self.vector(0xC2, _IS_NAN, other, other, is_memory=False, mask=mask, last_byte=3)
+            self.vector(0x28, to, 0, other, is_memory=False, mask=_IS_NAN)
+        else:
+            self._append((0x54, to, other, _NAN), 3, 1, False, mask, last_byte=0)  # vfixupimm
 
     def taken(self, to: int, part: int, mask: int = 0) -> None:
         """Append what takes numbers that were read into a result; may change them."""
@@ -190,10 +198,16 @@ class _Code(Instructions):
             self._append((0x51, register, 0, register), 1, self.prefix, False, 0)  # vsqrt
 
     def _append(
-        self, given: tuple[int, int, int, int], map_: int, prefix: int, is_memory: bool, mask: int
+        self,
+        given: tuple[int, int, int, int],
+        map_: int,
+        prefix: int,
+        is_memory: bool,
+        mask: int,
+        last_byte: int | None = None,
     ) -> None:
-        wide = self.kind.wide
-        self.vector(*given, kind=map_, prefix=prefix, is_memory=is_memory, mask=mask, wide=wide)
+        about = {"kind": map_, "prefix": prefix, "mask": mask, "last_byte": last_byte}
+        self.vector(*given, is_memory=is_memory, wide=self.kind.wide, **about)
 
     def over(self, sizes: range) -> list[int]:
         """Begin loops over what is reduced: the outermost first. RAX goes from part to part."""
@@ -241,7 +255,9 @@ def emitted(form: Form) -> bytes:
 def _append_constants(code: _Code, form: Form) -> None:
     code.constant(_BEGIN, "begin")
     code.spread(_NAN, RDI, behind=2 * AT["nan"])
-    if form.how is How.L1:
+    if form.how is How.L1 and code.is_halved:
+        code.fill_bits(_ABSOLUTE, 0x7FFFFFFF)
+    elif form.how is How.L1:
         given = 0x25, _ABSOLUTE, _ABSOLUTE, _ABSOLUTE  # vpternlogd: all bits
         code.vector(*given, kind=3, prefix=1, is_memory=False, last_byte=0xFF)
         shift = 0x73 if code.kind.wide else 0x72  # vpsrlq, vpsrld: without signs

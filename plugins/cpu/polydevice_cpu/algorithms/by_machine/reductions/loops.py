@@ -12,7 +12,7 @@ import numpy as np
 
 from polydevice.processor.machine_code import function_of
 from polydevice.symbolic_trace import current_trace
-from polydevice_cpu.algorithms.by_machine.code import Code, Told, has_avx512, parts_of
+from polydevice_cpu.algorithms.by_machine.code import Code, Told, has_vectors, parts_of
 from polydevice_cpu.algorithms.by_machine.reductions.kernel import (
     KEPT,
     REDUCED,
@@ -75,7 +75,7 @@ def code_of(
         None where there is no such code.
     """
     kind = KINDS.get(dtype)
-    if kind is None or not has_avx512() or (kind.letter == "i" and how in _OF_FLOATS):
+    if kind is None or not has_vectors() or (kind.letter == "i" and how in _OF_FLOATS):
         return None
     loops = _loops(shape, axes)
     read, left, inner = _read(loops, kind)
@@ -87,6 +87,8 @@ def code_of(
         return None
     form = Form(how, kind, read, left)
     function = function_of(emitted(form))
+    if function is None:  # of numbers of 8 bytes, without AVX-512
+        return None
     lines = loops[len(loops) - inner :]
     if read is Read.APART:
         lines = lines[:1]
