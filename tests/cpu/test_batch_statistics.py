@@ -10,7 +10,7 @@ import pytest
 
 from polydevice_cpu.onednn.library import library
 from tests.cpu.loading import load
-from tests.cpu.machine_code import with_avx512
+from tests.cpu.machine_code import with_vectors
 from tests.cpu.models import answer, build
 
 with_onednn = pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
@@ -156,7 +156,7 @@ def test_channels_by_statistics_of_their_own(core, sizes):
         check(request, model, {"x": rng.normal(1, 2, shape).astype(np.float32)})
 
 
-@with_avx512
+@with_vectors
 @pytest.mark.parametrize("rank", [2, 3, 4, 5])
 def test_statistics_that_are_given(core, rank):
     """They take machine code one pass over the elements."""

@@ -13,7 +13,7 @@ from polydevice_cpu.plan.binding import giving_way
 from polydevice_cpu.plan.binding.giving_way import GivingWay
 from polydevice_cpu.plan.compiled import CompiledNetwork
 from tests.cpu import models
-from tests.cpu.machine_code import by_machine_code, with_avx512
+from tests.cpu.machine_code import by_machine_code, with_vectors
 
 MS = 1_000_000
 
@@ -163,7 +163,7 @@ def test_without_the_memory_for_it_threads_stay(rng, at_once, monkeypatch):
             np.testing.assert_array_equal(array, expected[name])
 
 
-@with_avx512
+@with_vectors
 @pytest.mark.skipif(not may_share(), reason="this oneDNN has no OpenMP whose threads share work")
 def test_threads_that_share_machine_code_give_way_too(rng, at_once):
     """Convolutions along one axis of the third length, which is filled in, are code of ours."""

@@ -16,7 +16,7 @@ from polydevice_cpu.algorithms.by_machine.windows.following import Function
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.plan.step import BY_ROWS
 from tests.cpu.loading import image, load
-from tests.cpu.machine_code import with_vectors
+from tests.cpu.machine_code import with_avx512, with_vectors
 from tests.cpu.models import answer, build
 from tests.guard_pages import SIDES, guarded
 
@@ -132,7 +132,7 @@ def test_quotients_of_every_mantissa():
         np.testing.assert_array_equal(y, np.rint(x / divisor))
 
 
-@with_vectors
+@with_avx512
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("kinds", ["uf", "sf", "fu", "fs", "us", "su", "uu", "ss"])
 @pytest.mark.parametrize("shape", [(2,), (16,), (5, 33), (3, 4, 18), (40, 64), (2, 9_001)])
@@ -157,7 +157,7 @@ def test_integers_of_8_bits(side, kinds, shape):
     np.testing.assert_array_equal(y, want.astype(wanted))
 
 
-@with_vectors
+@with_avx512
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("kinds", ["fufu", "fsff", "ufsf", "susu", "ffus"])
 @pytest.mark.parametrize("shape", [(2,), (16,), (5, 33), (3, 4, 18), (2, 9_001)])
@@ -238,7 +238,7 @@ def packed(w):
     return made
 
 
-@with_vectors
+@with_avx512
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("lies", ["packed", "in rows", "turned"])
 @pytest.mark.parametrize("sizes", [
@@ -370,7 +370,7 @@ def test_scores_that_are_divided_before_a_softmax(core):
         np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-7)
 
 
-@with_vectors
+@with_avx512
 def test_counters_say_so(core):
     model = build(NETWORKS["a residual"], {"x": [1, 2, 24]}, ["y"],
                   {"w": image(1, 24, 24), "b": image(2, 24)})  # fmt: skip

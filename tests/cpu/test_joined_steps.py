@@ -12,7 +12,7 @@ from polydevice_cpu.algorithms.by_machine.reductions import layer_norm
 from polydevice_cpu.algorithms.by_machine.windows.following import Function
 from polydevice_cpu.onednn.engine import address_of
 from tests.cpu.loading import load
-from tests.cpu.machine_code import with_avx512
+from tests.cpu.machine_code import with_vectors
 from tests.cpu.quantised_graphs import Graph, reference
 from tests.guard_pages import SIDES, guarded
 
@@ -31,7 +31,7 @@ def normalised(x, epsilon):
     return centred / np.sqrt((centred**2).mean(1, keepdims=True) + epsilon)
 
 
-@with_avx512
+@with_vectors
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("affine", [True, False])
 @pytest.mark.parametrize("length", [1, 2, 15, 16, 17, 33, 64, 79, 80, 100, 1000, 20001])
@@ -55,7 +55,7 @@ def test_rows_of_every_length(side, affine, length):
         np.testing.assert_array_equal(x, y)  # as results may lie where rows do
 
 
-@with_avx512
+@with_vectors
 @pytest.mark.parametrize("scale", [0.01, 1e-30])
 def test_rows_that_are_rounded(scale):
     rng = np.random.default_rng(4)
@@ -71,7 +71,7 @@ def test_rows_that_are_rounded(scale):
     assert (np.abs(y - want) > scale / 2).mean() < 0.01
 
 
-@with_avx512
+@with_vectors
 def test_rows_of_what_is_no_number():
     x = np.ones((5, 20), F)
     x[0, 3], x[1, 4], x[2, 5], x[3] = np.nan, np.inf, -np.inf, 3e38
@@ -239,7 +239,7 @@ def test_a_value_between_that_is_a_result(core):
             np.testing.assert_allclose(got, want, atol=1e-4)
 
 
-@with_avx512
+@with_vectors
 @pytest.mark.parametrize("name", TOGETHER)
 def test_one_step_computes_both(core, name):
     g = Graph(np.random.default_rng(3))

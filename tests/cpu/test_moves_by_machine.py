@@ -10,11 +10,11 @@ from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.step import MACHINE_CODE
 from tests.cpu import models
 from tests.cpu.loading import image, load, wait_for_settling
-from tests.cpu.machine_code import with_avx512
+from tests.cpu.machine_code import with_vectors
 from tests.cpu.quantised_graphs import Graph, reference, spread
 
 pytestmark = [
-    with_avx512,
+    with_vectors,
     pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine"),
 ]
 

@@ -15,9 +15,9 @@ from polydevice_cpu.plan.filling.by_machine import positions
 from polydevice_cpu.plan.filling.by_machine import weights as packed
 from tests.cpu import models
 from tests.cpu.loading import asked_from_now, image, load
-from tests.cpu.machine_code import by_machine_code, compared, with_avx512
+from tests.cpu.machine_code import by_machine_code, compared, with_vectors
 
-pytestmark = with_avx512
+pytestmark = with_vectors
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from polydevice_cpu.algorithms.by_machine.indexed import levels
 from polydevice_cpu.algorithms.by_machine.indexed.levels import Grid
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.onednn.library import library
-from tests.cpu.machine_code import missing_avx512, missing_tiles, with_avx512
+from tests.cpu.machine_code import missing_avx512, missing_tiles, with_vectors
 from tests.cpu.quantised_graphs import Graph, check, pick
 from tests.guard_pages import SIDES, guarded
 
@@ -27,7 +27,7 @@ def numbers(rng, grid, count):
     return x, found
 
 
-@with_avx512
+@with_vectors
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("count", [1, 2, 15, 16, 17, 31, 33, 100, 1000])
 @pytest.mark.parametrize("grid", GRIDS)
@@ -47,7 +47,7 @@ def test_any_number_of_numbers(count, grid, side):
     np.testing.assert_array_equal(levels.looked_up(grid, table, x), table[found])
 
 
-@with_avx512
+@with_vectors
 def test_many_numbers_by_threads():
     rng = np.random.default_rng(3)
     x, found = numbers(rng, GRIDS[3], 200_001)
@@ -59,7 +59,7 @@ def test_many_numbers_by_threads():
     np.testing.assert_array_equal(got, table[found])
 
 
-@with_avx512
+@with_vectors
 def test_what_is_no_number_of_the_grid_is_the_nearest_one():
     """NaN is the least one, as where machine code rounds it."""
     grid = Grid(0.25, 5, -32768)

@@ -22,9 +22,9 @@ from polydevice_cpu.plan.tables.form import NOTHING, ArrayForm, Run, StripForm, 
 from polydevice_cpu.plan.tables.plan import TablePlan
 from tests.cpu import models
 from tests.cpu.loading import image, load, wait_for_settling
-from tests.cpu.machine_code import with_avx512
+from tests.cpu.machine_code import with_vectors
 
-pytestmark = with_avx512
+pytestmark = with_vectors
 
 THREADS = [1, 2]
 

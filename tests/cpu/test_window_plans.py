@@ -17,9 +17,9 @@ from polydevice_cpu.plan.filling.by_machine import positions, suitable_windows
 from polydevice_cpu.plan.tables.plan import TablePlan
 from tests.cpu import models
 from tests.cpu.loading import asked_from_now, image, load, wait_for_settling
-from tests.cpu.machine_code import by_machine_code, compared, for_now, with_avx512
+from tests.cpu.machine_code import by_machine_code, compared, for_now, with_vectors
 
-pytestmark = with_avx512
+pytestmark = with_vectors
 
 
 def picture(channels=16, classes=10):

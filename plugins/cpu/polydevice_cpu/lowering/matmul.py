@@ -64,7 +64,7 @@ def lower_matmul(builder: PlanBuilder, node: Node) -> bool:
         array = array.reshape((1,) * (rank - array.ndim) + array.shape)
         if _are_few_apart(left):
             left = builder.dense(left)
-        if _flat(builder, node, left, array, shape) or _convolve(builder, node, left, array, shape):
+        if _convolve(builder, node, left, array, shape) or _flat(builder, node, left, array, shape):
             return True
         right = Packed(array, Query.WEIGHTS)
         wanted = Descriptor.any(array.shape, builder.heavy_type(node))
@@ -330,7 +330,7 @@ def _convolve(
     product_, convolution_ = _CONVOLVED[heavy]
     if heavy is DataType.BF16 and any(map(is_symbolic, (*left.shape, *shape))):
         return False
-    if heavy is DataType.F32 and chosen(lambda: math.prod(shape[:-1]) == 1):
+    if heavy is DataType.F32 and (has_avx512() or chosen(lambda: math.prod(shape[:-1]) == 1)):
         return False
     view = Positions(left.shape, shape)
     matrix_ = weights.reshape(weights.shape[-2:])

@@ -16,7 +16,7 @@ from typing import Any
 
 from polydevice.processor.machine_code import function_of
 from polydevice.symbolic_size import is_symbolic
-from polydevice_cpu.algorithms.by_machine.code import Told, has_vectors, told
+from polydevice_cpu.algorithms.by_machine.code import Told, has_avx512, has_vectors, told
 from polydevice_cpu.algorithms.by_machine.functions import TEMPORARY
 from polydevice_cpu.algorithms.by_machine.instructions import (
     LOAD,
@@ -205,8 +205,9 @@ def _told(
         step in (0, item) for step, item in zip(found, items, strict=True)
     )
     are_rows_of_bytes = all(found[:-1][at] for at, kind in enumerate(kinds[:-1]) if kind != "f")
-    if {*kinds} != {"f"} and not (is_by_rows and found[0] and are_rows_of_bytes):
-        return None
+    are_bytes = {*kinds} != {"f"}
+    if are_bytes and not (is_by_rows and found[0] and are_rows_of_bytes and has_avx512()):
+        return None  # without AVX-512 there are no masks of bytes
     if not is_by_rows:
         sizes, along = [*sizes, 1], [[*each, item_bytes] for each in along]  # rows of one number
     count, rows = math.prod(sizes), math.prod(sizes[:-1])
