@@ -12,7 +12,7 @@ from polydevice_cpu.algorithms.by_machine.reductions import layer_norm
 from polydevice_cpu.algorithms.by_machine.windows.following import Function
 from polydevice_cpu.onednn.engine import address_of
 from tests.cpu.loading import load
-from tests.cpu.machine_code import with_vectors
+from tests.cpu.machine_code import with_avx512, with_vectors
 from tests.cpu.quantised_graphs import Graph, reference
 from tests.guard_pages import SIDES, guarded
 
@@ -239,7 +239,7 @@ def test_a_value_between_that_is_a_result(core):
             np.testing.assert_allclose(got, want, atol=1e-4)
 
 
-@with_vectors
+@with_avx512
 @pytest.mark.parametrize("name", TOGETHER)
 def test_one_step_computes_both(core, name):
     g = Graph(np.random.default_rng(3))

@@ -10,7 +10,7 @@ from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.step import MACHINE_CODE
 from tests.cpu import models
 from tests.cpu.loading import image, load, wait_for_settling
-from tests.cpu.machine_code import with_vectors
+from tests.cpu.machine_code import with_avx512, with_vectors
 from tests.cpu.quantised_graphs import Graph, reference, spread
 
 pytestmark = [
@@ -102,6 +102,7 @@ def test_new_shapes_are_moved_as_by_onednn(core, monkeypatch, name, threads):
     assert kinds <= seen
 
 
+@with_avx512
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 def test_floats_become_bytes_as_by_onednn(core, monkeypatch, dtype, threads):

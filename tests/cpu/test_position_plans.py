@@ -13,9 +13,10 @@ from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.filling import filled
 from polydevice_cpu.plan.filling.by_machine import positions
 from polydevice_cpu.plan.filling.by_machine import weights as packed
+from polydevice_cpu.processor import has_bf16
 from tests.cpu import models
 from tests.cpu.loading import asked_from_now, image, load
-from tests.cpu.machine_code import by_machine_code, compared, with_vectors
+from tests.cpu.machine_code import by_machine_code, compared, missing_avx512, with_vectors
 
 pytestmark = with_vectors
 
@@ -96,12 +97,12 @@ def test_windows_along_one_axis(core, monkeypatch):
 
 @pytest.mark.parametrize("results", [48, 200])
 def test_windows_of_one_element_of_many_channels_stay(core, monkeypatch, results):
-    """oneDNN adds sums of some of them."""
+    """oneDNN adds sums of some of them; in an order that is followed where it has AVX2 alone."""
     monkeypatch.setattr(settling, "RUNS", 3)
     model = convolution(FOLLOWED["logistic"], 2048, results)
     executable = load(core, model, CPU_THREADS_NUM=1)
     feeds = [image(k, 1 + k % 2, 2048, *sizes) for k, sizes in enumerate(SIZES)]
-    assert compared(executable, model, feeds, stays=True) >= 4
+    assert compared(executable, model, feeds, stays=not missing_avx512()) >= 4
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -160,6 +161,7 @@ def test_onednn_is_asked_for_nothing_then(core, monkeypatch):
     assert not [name for name in asked if name.startswith("convolution")]
 
 
+@pytest.mark.skipif(not has_bf16(), reason="the processor does not compute with bfloat16")
 def test_bfloat16_is_left_to_onednn(core):
     model = convolution(FOLLOWED["nothing"], 40, 72)
     executable = load(core, model, CPU_THREADS_NUM=1, ENFORCE_BF16="YES")

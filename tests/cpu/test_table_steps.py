@@ -11,7 +11,7 @@ from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.tables.plan import TablePlan
 from tests.cpu import models
 from tests.cpu.loading import image, load, wait_for_settling
-from tests.cpu.machine_code import with_vectors
+from tests.cpu.machine_code import with_avx512, with_vectors
 from tests.cpu.quantised_graphs import Graph, reference, spread
 
 pytestmark = with_vectors
@@ -124,6 +124,7 @@ def test_steps_that_read_sizes(core):
     assert late(executable).isdisjoint({"Range", "CumSum"})
 
 
+@with_avx512
 @pytest.mark.parametrize("threads", [1, 2])
 def test_bytes_that_are_looked_up(core, monkeypatch, threads):
     """A function of bytes between quantised layers, before and after its plan has settled."""

@@ -369,7 +369,10 @@ _Test = Callable[[str], bool]
 
 _CONVOLVED: dict[DataType, tuple[_Test, _Test]] = {
     DataType.BF16: (lambda name: not name.endswith(TILES), lambda name: name.endswith(TILES)),
-    DataType.F32: (lambda name: name.startswith("gemm"), lambda name: name.startswith("brgconv_1x1")),
+    DataType.F32: (
+        lambda name: name.startswith("gemm"),
+        lambda name: name.startswith("brgconv_1x1"),
+    ),
 }
 """Type → whether code of a product is the slower one, and that of a convolution the faster one."""
 

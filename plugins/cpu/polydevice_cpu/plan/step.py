@@ -15,10 +15,10 @@ from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.value import Value
 
-MACHINE_CODE = "polydevice:avx512"
+MACHINE_CODE = "polydevice:code"
 """What counters call steps of our own machine code."""
 
-BY_ROWS = "polydevice:avx512_rows"
+BY_ROWS = "polydevice:rows"
 """The same where it takes the place of a primitive."""
 
 IN_TILES = "polydevice:amx"

@@ -52,6 +52,7 @@ def items_at_once(kind: str) -> int:
     """
     return MOST_ITEMS if has_avx512() or GATES[kind] == 1 else 1
 
+
 STEPS, STEP, RESULT_STEP, ITEM, STATE_ITEM, RESULT_ITEM, BLOCKS, PAIRS = range(8)
 LAST_MASK, FIRST, FORWARD, ROW, TERM_BLOCKS, TERM_MASK = range(8, 14)
 NUMBERS = 14

@@ -225,9 +225,7 @@ def _append_own(code: Instructions, width: int, terms: Terms, block: int, mask: 
     at_positions(code, width, R8, RAX, R15, append)
 
 
-def _append_elements(
-    code: Instructions, tile: Tile, masks: Sequence[int], count: int
-) -> None:
+def _append_elements(code: Instructions, tile: Tile, masks: Sequence[int], count: int) -> None:
     """Add one or two elements of a line, which follow each other, times their weights.
 
     Short vectors are too few for the weights of two: those of the second one take their place.

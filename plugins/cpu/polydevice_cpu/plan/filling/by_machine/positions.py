@@ -54,6 +54,10 @@ MOST_CHANNELS = {OF_ONE_ELEMENT: 1024, PRODUCT: 512}
 """oneDNN's code whose order of adding is followed, and up to how many channels of a source: of
 more, sums of some are added."""
 
+MOST_WITH_AVX2 = 320
+"""The same of windows of one element with AVX2, in whose code sums of so many channels each are
+added up (seen in oneDNN 3.2 with up to 2,048 of them)."""
+
 MOST_IN_CHUNKS = 4096
 """Up to so many, in products: sums of 1,024 channels each, or of 512 where there are no more than
 1,024 in all, are added up (seen in oneDNN 3.2 with 300 random products)."""
@@ -140,11 +144,11 @@ def at_positions(given: SymbolicPrimitive, sizes: int) -> AtPositions | None:
     if not is_open(given.src) or not is_open(result) or attributes.quantisation:
         return None
     channels, _ = _channels(given, weights)
-    stays = channels > MOST_CHANNELS[kind_of_code(given)]
+    stays = channels > _most_in_order(given)
     chain = chain_of(attributes, result, as_onednn=True)
     if any(function in BY_CHANNEL for function, *_ in chain or ()):
         return None
-    if kind_of_code(given) == PRODUCT and stays:
+    if _is_in_chunks(given) and stays:
         stays = False
         if channels > MOST_IN_CHUNKS or given.threads > 1 or not _may_be_in_chunks(chain or ()):
             return None
@@ -266,8 +270,8 @@ def _ready(
     chain, has_bias = [link[0] for link in followed], bias is not None
     functions = Functions(chain, terms=Terms.ALL_CHANNELS, has_bias=has_bias)
     shares = [link[1:] for link in followed]
-    cuts = _cuts(source)
-    if kind_of_code(given) == PRODUCT and len(cuts) > 2:
+    cuts = _cuts(given, source)
+    if _is_in_chunks(given) and len(cuts) > 2:
         target = forms[numbers[Arg.DST]].given.storage.root
         roots = [forms[numbers[at]].given.storage.root for at in inputs_of(given)]
         if any(root is target for root in roots):
@@ -362,10 +366,23 @@ def _may_be_in_chunks(chain: Sequence[Link]) -> bool:
     return Function.SUM not in functions and sum(map(functions.count, ELSEWHERE)) < 2
 
 
-def _cuts(channels: int) -> list[int]:
-    """Where chunks of channels of a product's source begin, and the last one ends."""
-    most = MOST_CHANNELS[PRODUCT]
-    return [*range(0, channels, most if channels <= 2 * most else 2 * most), channels]
+def _most_in_order(given: SymbolicPrimitive) -> int:
+    """Up to how many channels of a source oneDNN's code adds in the order in which they lie."""
+    is_by_avx2 = given.implementation == f"{OF_ONE_ELEMENT}:avx2"
+    return MOST_WITH_AVX2 if is_by_avx2 else MOST_CHANNELS[kind_of_code(given)]
+
+
+def _is_in_chunks(given: SymbolicPrimitive) -> bool:
+    """Whether sums of more channels are sums of chunks here, too, in the order of oneDNN's."""
+    return kind_of_code(given) == PRODUCT or _most_in_order(given) == MOST_WITH_AVX2
+
+
+def _cuts(given: SymbolicPrimitive, channels: int) -> list[int]:
+    """Where chunks of channels of a source begin, and the last one ends."""
+    most = _most_in_order(given)
+    if kind_of_code(given) == PRODUCT and channels > 2 * most:
+        most = 2 * most
+    return [*range(0, channels, most), channels]
 
 
 def _in_chunks(

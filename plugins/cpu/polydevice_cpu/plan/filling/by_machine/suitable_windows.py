@@ -164,9 +164,7 @@ def _takes_as_long(given: SymbolicPrimitive) -> bool:
     if kind_of_code(given) == OF_BLOCKS:
         return True
     results, _, *window = weights.shape
-    return (
-        kind_of_code(given) == BY_LINES and math.prod(window) <= FEW_ELEMENTS and results > BLOCK
-    )
+    return kind_of_code(given) == BY_LINES and math.prod(window) <= FEW_ELEMENTS and results > BLOCK
 
 
 def _are_of_bytes(given: SymbolicPrimitive) -> bool:
