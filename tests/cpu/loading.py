@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from polydevice_cpu.onednn.library import Library
+from polydevice_cpu.onednn.library import Library, has_instructions
 from polydevice_cpu.processor import has_int8
 
 
@@ -45,6 +45,24 @@ def asked_from_now(monkeypatch):
 
     monkeypatch.setattr(Library, "create_if_supported", noted)
     return asked
+
+
+_AVX2, _AVX512 = 0x7, 0x27
+"""oneDNN's bits of these instruction sets."""
+
+
+def assert_same_sums(found, before, terms):
+    """That products of so many terms have come out as before, when other rows were computed.
+
+    To the bit, but where oneDNN 3.2 multiplies with AVX2 (`gemm:jit:f32`): of rows, which it takes
+    by six, the last one to three are added up in two sums. Two orders differ by a rounding for
+    each term at most.
+    """
+    if has_instructions(_AVX2) and not has_instructions(_AVX512):
+        most = terms * np.finfo(np.float32).eps * np.abs(before).max()
+        np.testing.assert_allclose(found, before, rtol=0, atol=most)
+    else:
+        np.testing.assert_array_equal(found, before)
 
 
 def wait_for_settling():
