@@ -64,8 +64,7 @@ def lower_softmax(builder: PlanBuilder, node: Node) -> bool:
         builder.refuse(node.name, reason)
         return False
     rows = math.prod(value.shape) // max(value.shape[axis], 1)
-    is_short = 1 < value.shape[axis] <= FEW_TERMS and rows >= MANY_ROWS
-    if is_short and not isinstance(op, LogSoftmax):
+    if _is_short(rows, value.shape[axis], 1) and not isinstance(op, LogSoftmax):
         return False
     layouts = [value.descriptor, Descriptor.dense(value.shape, value.descriptor.data_type)]
     layouts.append(_along(value, axis))  # along any other axis oneDNN is slow
