@@ -64,7 +64,7 @@ def _without_signs(model: bytes) -> bytes:
             moved[name] = f"{name} + 128"
             values = np.full((), 128, np.uint8)
             if name:
-                values = (numpy_helper.to_array(constants[name]) ^ -128).view(np.uint8)
+                values = (numpy_helper.to_array(constants[name]) ^ np.int8(-128)).view(np.uint8)
             graph.initializer.append(numpy_helper.from_array(values, moved[name]))
         return moved[name]
 

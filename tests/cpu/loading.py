@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from polydevice_cpu.onednn.library import Library
+from polydevice_cpu.onednn.library import Library, has_instructions
 from polydevice_cpu.processor import has_int8
 
 
@@ -45,6 +45,29 @@ def asked_from_now(monkeypatch):
 
     monkeypatch.setattr(Library, "create_if_supported", noted)
     return asked
+
+
+_AVX2, _AVX512 = 0x7, 0x27
+"""oneDNN's bits of these instruction sets."""
+
+
+def has_avx2():
+    """Whether oneDNN has code with AVX2: with less it fuses less."""
+    return has_instructions(_AVX2)
+
+
+def assert_same_sums(found, before, terms):
+    """That products of so many terms have come out as before, when other rows were computed.
+
+    To the bit, but where oneDNN 3.2 multiplies without AVX-512 (`gemm:jit:f32`): it adds one row
+    up otherwise than many, and with AVX2, by which it takes six rows, the last one to three. Two
+    orders differ by a rounding for each term at most.
+    """
+    if has_instructions(_AVX512):
+        np.testing.assert_array_equal(found, before)
+    else:
+        most = terms * np.finfo(np.float32).eps * np.abs(before).max()
+        np.testing.assert_allclose(found, before, rtol=0, atol=most)
 
 
 def wait_for_settling():

@@ -11,6 +11,7 @@ import pytest
 from polydevice.ops.activation import Relu
 from polydevice.symbolic_size import UntraceableError, mentions_sizes
 from polydevice.symbolic_trace import tracing
+from polydevice_cpu.algorithms.by_machine.code import has_avx512
 from polydevice_cpu.lowering.concat import _joining
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.library import library
@@ -295,7 +296,7 @@ def test_recurrent_layers_of_known_lengths(core, layer):
     executable = load(core, model)
     for number, length in enumerate([5, 9, 12, 7, 30, 1, 18]):
         compare(executable.requests[0], model, image(number, length, 1, 6) - np.float32(0.5))
-    assert executable.compiled.templates.filled >= 3
+    assert executable.compiled.templates.filled >= 3 or not has_avx512()
 
 
 @pytest.mark.parametrize("mode", ["constant", "edge", "reflect"])

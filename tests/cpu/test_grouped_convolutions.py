@@ -8,7 +8,7 @@ import pytest
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.processor import has_bf16
 from tests.cpu import models
-from tests.cpu.loading import image, load
+from tests.cpu.loading import has_avx2, image, load
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
 
@@ -151,7 +151,8 @@ def test_channels_that_become_several(core, tail, several, kernel):
     found = executable.create_infer_request().infer(given)["y"]
     np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
     used = {step.implementation for step in executable.latest_plan().steps}
-    assert several == 8 or not any(name.startswith(("x64:gemm", "ref")) for name in used)
+    if several != 8 and has_avx2():  # with less it has depthwise code for few functions alone
+        assert not any(name.startswith(("x64:gemm", "ref")) for name in used)
 
 
 @pytest.mark.parametrize(

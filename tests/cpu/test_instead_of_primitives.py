@@ -356,18 +356,21 @@ def test_channels_that_lie_last(core, name, known):
             np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-4)
 
 
-def test_scores_that_are_divided_before_a_softmax(core):
+@pytest.mark.parametrize("parts", [3, "n"])
+def test_scores_that_are_divided_before_a_softmax(core, parts):
     nodes = [
         ("MatMul", ["x", "w"], ["p"], {}), ("Div", ["p", "root"], ["d"], {}),
         ("Add", ["d", "mask"], ["a"], {}), ("Softmax", ["a"], ["y"], {}),
     ]  # fmt: skip
     for root in (4.898979, 0.0, 1e-40, np.nan):
         weights = {"w": image(1, 24, 40), "mask": image(2, 40), "root": F(root)}
-        model = build(nodes, {"x": [3, 11, 24]}, ["y"], weights)
-        x = image(3, 3, 11, 24)
-        found = load(core, model).infer({"x": x})["y"]
-        (want,) = answer(model, {"x": x})
-        np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-7)
+        model = build(nodes, {"x": [parts, 11, 24]}, ["y"], weights)
+        executable = load(core, model)
+        for count in (3,) if parts == 3 else (3, 2, 5, 5):
+            x = image(count, count, 11, 24)
+            found = executable.infer({"x": x})["y"]
+            (want,) = answer(model, {"x": x})
+            np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-7)
 
 
 @with_avx512

@@ -22,8 +22,11 @@ from polydevice_cpu.onednn.descriptor import Descriptor, row_major
 from polydevice_cpu.onednn.engine import MemoryObject, address_of, aligned
 from polydevice_cpu.onednn.library import Library, candidates, library
 from polydevice_cpu.onednn.primitive import run_once
+from polydevice_cpu.processor import has_bf16
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
+
+needs_bf16 = pytest.mark.skipif(not has_bf16(), reason="no bfloat16 on this processor")
 
 
 def of(array):
@@ -75,7 +78,11 @@ CONVOLUTIONS = [
 
 
 @pytest.mark.parametrize("case", CONVOLUTIONS, ids=str)
-@pytest.mark.parametrize("data_type", [DataType.F32, DataType.BF16], ids=lambda t: t.name)
+@pytest.mark.parametrize(
+    "data_type",
+    [DataType.F32, pytest.param(DataType.BF16, marks=needs_bf16)],
+    ids=lambda t: t.name,
+)
 def test_convolution(case, data_type):
     inputs, outputs, groups, kernel, strides, dilations, pads, sizes = case
     rng = np.random.default_rng(1)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from polydevice_cpu.onednn.library import library
+from polydevice_cpu.processor import has_bf16
 from tests.cpu import models
 from tests.cpu.loading import load
 
-pytestmark = pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
+pytestmark = pytest.mark.skipif(not has_bf16(), reason="no bfloat16 on this processor")
 
 PATCHES = {
     "2x2 of 48 channels": (48, 1, (2, 2), (2, 2), (16, 16)),

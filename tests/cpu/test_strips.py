@@ -19,7 +19,13 @@ from polydevice_cpu.plan.filling.with_numpy import pairs
 from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, PrimitiveStep
 from polydevice_cpu.processor import has_bf16
 from tests.cpu import models
-from tests.cpu.loading import asked_from_now, image, load, wait_for_settling
+from tests.cpu.loading import (
+    asked_from_now,
+    assert_same_sums,
+    image,
+    load,
+    wait_for_settling,
+)
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
 
@@ -234,10 +240,10 @@ def test_other_layers_in_strips(core, monkeypatch, model, before, then, threads)
         kinds |= {step.implementation for step in steps if isinstance(step, ArrayStep)}
         if any(step.strips for step in primitives(executable)):
             for each in settled(executable, request, x):
-                np.testing.assert_array_equal(each, got)
+                assert_same_sums(each, got, terms=shape[-1])
     if len(then[0]) == 3:
-        softmax = MACHINE_CODE if has_avx512() else "softmax"
-        assert kinds == {"matmul", "layer_normalization", softmax, "eltwise", "binary"}
+        softmax = {MACHINE_CODE} if has_avx512() else {"softmax", "numpy"}
+        assert kinds == {"matmul", "layer_normalization", "eltwise", "binary"} | softmax
     else:
         mean = {MACHINE_CODE} if has_avx512() else set()
         assert kinds == {"convolution", "binary", "numpy"} | mean
@@ -347,8 +353,10 @@ def test_strips_that_are_not_proved_are_not_used(core, monkeypatch):
         got = request.infer({"x": x})["y"]
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
     assert executable.compiled.templates.filled
-    # The last one has nothing fused, of which there would be something to prove.
-    assert [bool(count) for count in strips(executable)] == [False, False, False, True]
+    # What has nothing fused, as the last one, has nothing to prove.
+    found = [step for step in primitives(executable) if step.primitive.kind == "convolution"]
+    assert [step.strips is None for step in found] == ["+" in step.type for step in found]
+    assert {step.strips is None for step in found} == {False, True}
 
 
 def test_a_plan_that_cannot_be_settled_stays_in_strips(core, monkeypatch, caplog):

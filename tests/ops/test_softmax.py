@@ -46,6 +46,19 @@ def test_masked_elements_get_nothing(device):
     check(OpCase(SoftMax(axis=1), [x], [[[0.5, 0.0, 0.5]]]), device)
 
 
+@pytest.mark.parametrize("op", [SoftMax, LogSoftmax])
+@pytest.mark.parametrize(("shape", "axis"), [((4, 19), 1), ((3, 9, 6), 1), ((2, 5, 4, 8), -1)])
+@pytest.mark.parametrize("rare", [np.nan, np.inf])
+def test_one_number_that_is_none_leaves_none(op, shape, axis, rare, device):
+    """Of a NaN all shares are NaN, and of infinity, which is divided by itself."""
+    x = RANDOM.uniform(-5, 5, shape).astype(np.float32)
+    wanted = x - np.log(np.exp(x).sum(axis, keepdims=True))
+    wanted = wanted if op is LogSoftmax else np.exp(wanted)
+    rows, answers = (np.moveaxis(each, axis, -1) for each in (x, wanted))
+    rows[-1, ..., 2], answers[-1] = rare, np.nan
+    check(OpCase(op(axis=axis), [x], [wanted]), device)
+
+
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("op", [SoftMax, LogSoftmax])
 def test_narrow_floats_round_the_wide_answer(op, dtype, device):
