@@ -35,25 +35,25 @@ from tests.cpu.machine_code import with_avx2
 
 pytestmark = with_avx2
 
-F, I = np.float32, np.int32
+F, INTEGERS = np.float32, np.int32
 BITS = 0b1011001110001101
 MASK = np.array([BITS >> lane & 1 for lane in range(16)], bool)
 
 BINARY = {
-    "add": (dict(opcode=ADD), F, np.add),
-    "subtract": (dict(opcode=SUB), F, np.subtract),
-    "multiply": (dict(opcode=MUL), F, np.multiply),
-    "divide": (dict(opcode=DIVIDE), F, np.divide),
-    "min": (dict(opcode=MIN), F, lambda a, b: np.where(a < b, a, b)),
-    "max": (dict(opcode=MAX), F, lambda a, b: np.where(a > b, a, b)),
-    "and": (dict(opcode=0xDB, prefix=1), I, np.bitwise_and),
-    "and not": (dict(opcode=0xDF, prefix=1), I, lambda a, b: ~a & b),
-    "xor": (dict(opcode=0xEF, prefix=1), I, np.bitwise_xor),
-    "sum of integers": (dict(opcode=0xFE, prefix=1), I, np.add),
-    "difference of integers": (dict(opcode=0xFA, prefix=1), I, np.subtract),
-    "max of integers": (dict(opcode=0x3D, kind=2, prefix=1), I, np.maximum),
-    "product of integers": (dict(opcode=0x40, kind=2, prefix=1), I, np.multiply),
-    "shifts": (dict(opcode=0x47, kind=2, prefix=1), np.uint32, lambda a, b: a << (b & 31)),
+    "add": ({"opcode": ADD}, F, np.add),
+    "subtract": ({"opcode": SUB}, F, np.subtract),
+    "multiply": ({"opcode": MUL}, F, np.multiply),
+    "divide": ({"opcode": DIVIDE}, F, np.divide),
+    "min": ({"opcode": MIN}, F, lambda a, b: np.where(a < b, a, b)),
+    "max": ({"opcode": MAX}, F, lambda a, b: np.where(a > b, a, b)),
+    "and": ({"opcode": 0xDB, "prefix": 1}, INTEGERS, np.bitwise_and),
+    "and not": ({"opcode": 0xDF, "prefix": 1}, INTEGERS, lambda a, b: ~a & b),
+    "xor": ({"opcode": 0xEF, "prefix": 1}, INTEGERS, np.bitwise_xor),
+    "sum of integers": ({"opcode": 0xFE, "prefix": 1}, INTEGERS, np.add),
+    "difference of integers": ({"opcode": 0xFA, "prefix": 1}, INTEGERS, np.subtract),
+    "max of integers": ({"opcode": 0x3D, "kind": 2, "prefix": 1}, INTEGERS, np.maximum),
+    "product of integers": ({"opcode": 0x40, "kind": 2, "prefix": 1}, INTEGERS, np.multiply),
+    "shifts": ({"opcode": 0x47, "kind": 2, "prefix": 1}, np.uint32, lambda a, b: a << (b & 31)),
 }  # fmt: skip
 
 
@@ -191,7 +191,7 @@ def test_comparisons(how, is_signed, others):
     if how == 3:
         return
     floats = how == "floats"
-    a, b, c = arrays(F if floats else I if is_signed else np.uint32)
+    a, b, c = arrays(F if floats else INTEGERS if is_signed else np.uint32)
     b[::3] = a[::3]
     code = Code()
     filled(code, others)
@@ -212,7 +212,7 @@ def test_comparisons(how, is_signed, others):
 
 
 def test_masks():
-    a, b, c = arrays(I)
+    a, b, c = arrays(INTEGERS)
     for bits, expected in ((BITS, 0), (0xFFFF, 1), (0, 2)):
         code = Code()
         code.copy_mask(4, 1)
@@ -270,7 +270,7 @@ def test_rounding_and_integers():
     code.vector(0x5B, 3, 0, 3, is_memory=False)
     code.of_vectors(ADD, 2, 2, 3)
     code.vector(STORE, 2, 0, RCX)
-    wanted = np.floor(a) + (np.rint(a).astype(I) >> 1)
+    wanted = np.floor(a) + (np.rint(a).astype(INTEGERS) >> 1)
     np.testing.assert_array_equal(code.run(a, b, c), wanted)
 
 
@@ -298,8 +298,8 @@ def test_longer_numbers(opcode, kind, in_memory, others):
 
 
 def test_gathered_where_a_mask_says():
-    a, b, c = arrays(F)
-    places = np.random.default_rng(2).permutation(16).astype(I)
+    a, _b, c = arrays(F)
+    places = np.random.default_rng(2).permutation(16).astype(INTEGERS)
     code = Code()
     code.vector(LOAD, 17, 0, RDX)
     code.vector(LOAD, 2, 0, RCX)

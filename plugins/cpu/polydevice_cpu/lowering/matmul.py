@@ -316,13 +316,13 @@ def _flat(
 def _convolve(
     builder: PlanBuilder, node: Node, left: Value, weights: Array, shape: tuple[int, ...]
 ) -> bool:
-    """Multiply as a convolution with windows of one element, where oneDNN's code for these is faster.
+    """Multiply as a convolution with windows of one element, where oneDNN's code is faster so.
 
-    In bf16 it takes the processor's tiles where a product does not: 36 rows of 120 numbers and 6,625
-    columns take 63 instead of 480 us (AMX, oneDNN 3.2). In f32 it has weights packed where, without
-    AVX-512, a product packs them each time: 32 rows of 1,024 numbers and as many columns take 2.3
-    instead of 3.1 ms, 8 of 768 0.33 instead of 0.41, 128 of 384 as long (a Zen of the first
-    generation). One row takes three times as long.
+    In bf16 it takes the processor's tiles where a product does not: 36 rows of 120 numbers and
+    6,625 columns take 63 instead of 480 us (AMX, oneDNN 3.2). In f32 its weights are packed once
+    where, without AVX-512, a product packs them each time: 32 rows of 1,024 numbers and as many
+    columns take 2.3 instead of 3.1 ms, 8 of 768 0.33 instead of 0.41, 128 of 384 as long (a Zen of
+    the first generation). One row takes three times as long.
     """
     heavy = builder.heavy_type(node)
     if heavy not in _CONVOLVED or math.prod(weights.shape[:-2]) != 1:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 
-from polydevice_cpu.algorithms.by_machine.avx2.halves import MissingInstruction, halved
+from polydevice_cpu.algorithms.by_machine.avx2.halves import MissingInstructionError, halved
 from polydevice_cpu.algorithms.by_machine.avx2.homes import ROOM_BYTES
 from polydevice_cpu.algorithms.by_machine.avx2.operations import (
     Masks,
@@ -56,7 +56,7 @@ class Instructions:
             return bytes(self.text)
         try:
             return halved(self.text, self._halved, self._jumps, self.lanes // 8)
-        except MissingInstruction:
+        except MissingInstructionError:
             return b""
 
     def raw(self, text: str) -> None:
@@ -325,7 +325,7 @@ class Instructions:
         """Register = first and second."""
         self.vector(opcode, register, first, second, is_memory=False)
 
-    def across(self, opcode: int, register: int, spare: int) -> None:
+    def all_across(self, opcode: int, register: int, spare: int) -> None:
         """Let all elements of a vector be what a function of two makes of them, all in all."""
         ways = [(0x23, 0x4E), (0x23, 0xB1)] if self.lanes == 16 else [(0x06, 1)]
         for kind, how in (*ways, (0x04, 0x4E), (0x04, 0xB1)):

@@ -36,7 +36,8 @@ FEW_VECTORS = 160
 displace each other in the first cache, where other numbers lie between."""
 
 FEW_ROWS = 4
-"""So many of fewer rows than 12 (5 in halves of vectors) are computed at once; of still fewer, each by itself."""
+"""So many of fewer rows than 12 are computed at once, or than 5 in halves of vectors; of still
+fewer, each by itself."""
 
 Shape = tuple[int, ...]
 

@@ -9,10 +9,10 @@ RSP = 4
 
 
 class Place(NamedTuple):
-    """An address: base + index * times + so many bytes."""
+    """An address: base + scaled * times + so many bytes."""
 
     base: int
-    index: int | None = None
+    scaled: int | None = None
     times: int = 1
     offset_bytes: int = 0
 
@@ -42,7 +42,7 @@ def encoded(
     """
     index, base = 0, last
     if isinstance(last, Place):
-        index, base = last.index or 0, last.base
+        index, base = last.scaled or 0, last.base
     assert isinstance(base, int)
     high = (register >> 3 ^ 1) << 7 | (index >> 3 ^ 1) << 6 | (base >> 3 ^ 1) << 5 | kind
     other = 0 if first is None else first
@@ -53,10 +53,10 @@ def encoded(
     offset = last.offset_bytes
     is_near = -128 <= offset <= 127
     mode = 0x40 if is_near else 0x80
-    has_index = last.index is not None or base & 7 == RSP
+    has_index = last.scaled is not None or base & 7 == RSP
     low = RSP if has_index else base & 7
     text += bytes((mode | (register & 7) << 3 | low,))
     if has_index:
-        scaled = RSP if last.index is None else index & 7
-        text += bytes(((last.times.bit_length() - 1) << 6 | scaled << 3 | base & 7,))
+        place = RSP if last.scaled is None else index & 7
+        text += bytes(((last.times.bit_length() - 1) << 6 | place << 3 | base & 7,))
     return text + struct.pack("<b" if is_near else "<i", offset)

@@ -1,8 +1,8 @@
 """Code for AVX-512 made of instructions of AVX2 and FMA: each on the halves of its vectors.
 
 Who emits code says what happens to vectors of 16 numbers, in 32 registers, and elements by masks.
-Here each instruction becomes two of 8 numbers. The vectors that loops use the most are in registers;
-others, and masks, lie on the stack.
+Here each instruction becomes two of 8 numbers. The vectors that loops use the most are in
+registers; others, and masks, lie on the stack.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _EQUAL, _BELOW, _NOT_ABOVE, _UNLIKE, _NOT_BELOW, _ABOVE = 0, 1, 2, 4, 5, 6
 """How integers are compared."""
 
 
-class MissingInstruction(ValueError):
+class MissingInstructionError(ValueError):
     """Code has an instruction that is not made of others here."""
 
 
@@ -56,7 +56,7 @@ def halved(
         halves: how many a vector has.
 
     Raises:
-        MissingInstruction: one is not known.
+        MissingInstructionError: one is not known.
     """
     loops = [(to, end) for end, to in jumps.items() if to < end]
     return _Halved(Homes(operations, loops, halves)).of(text, operations, jumps)
@@ -88,7 +88,7 @@ class _Halved:
             if isinstance(each, OnMask):
                 self._on_mask(each)
             elif not _is_known(each, self.homes.halves):
-                raise MissingInstruction(f"{each} has no form for AVX2")
+                raise MissingInstructionError(f"{each} has no form for AVX2")
             else:
                 ways[WAYS[each.key]](each)
             begin = each.place + 1
@@ -215,7 +215,7 @@ class _Halved:
                 self._blend(each.base, half, each, made)
             return
         if each.mask and each.prefix == 3:
-            raise MissingInstruction("bytes that a mask says cannot be stored")
+            raise MissingInstructionError("bytes that a mask says cannot be stored")
         for half in self._halves():
             made = self._load(_S0, self.homes.of(each.register, half))
             place = _place(each, half)
@@ -314,7 +314,7 @@ class _Halved:
             self._add(0x3D if is_signed else 0x3F, _S0, first, last, kind=2, prefix=1)
             self._add(0x76, _S0, _S0, first, prefix=1)
         else:
-            raise MissingInstruction(f"integers are not compared as {how} says")
+            raise MissingInstructionError(f"integers are not compared as {how} says")
         if how in {_UNLIKE, _ABOVE, _BELOW}:
             self._invert(_S0)
 
@@ -348,7 +348,7 @@ class _Halved:
 
     def _widen(self, each: Vector) -> None:
         if each.mask and each.is_memory:
-            raise MissingInstruction("integers that a mask says cannot be read")
+            raise MissingInstructionError("integers that a mask says cannot be read")
         read = HALF_BYTES // WIDENED[each.opcode]
         first = 0 if each.is_memory else self._load(_S1, self.homes.of(each.base, 0))
         if not each.is_memory and first != _S1:  # which the first half of the result may be
@@ -400,14 +400,14 @@ class _Halved:
 
     def _half(self, each: Vector) -> None:
         if each.mask or each.is_memory or each.last_byte is None or self.homes.halves == 1:
-            raise MissingInstruction("a half is not put where a mask says, or into memory")
+            raise MissingInstructionError("a half is not put where a mask says, or into memory")
         self._put(each.base, 0, self._load(_S0, self.homes.of(each.register, each.last_byte)))
         self._add(0x57, _S0, _S0, _S0)
         self._put(each.base, 1, _S0)
 
     def _quarters(self, each: Vector) -> None:
         if each.mask or each.is_memory or each.last_byte is None or self.homes.halves == 1:
-            raise MissingInstruction("quarters are not taken of memory, or where a mask says")
+            raise MissingInstructionError("quarters are not taken of memory, or where a mask says")
         how = each.last_byte
         for half, vector in enumerate((each.first, each.base)):
             low = self._load(_S2, self.homes.of(vector, 0))
@@ -484,7 +484,7 @@ def _is_known(each: Vector, halves: int) -> bool:
 
 def _place(each: Vector, half: int, bytes_: int = HALF_BYTES) -> Place:
     """Where a half of what an instruction reads or writes lies."""
-    return Place(each.base, each.index, each.times, each.offset_bytes + half * bytes_)
+    return Place(each.base, each.scaled, each.times, each.offset_bytes + half * bytes_)
 
 
 def _before(starts: Sequence[int], place: int) -> int:

@@ -1,4 +1,4 @@
-"""Where vectors of 16 numbers are on processors whose registers hold 8: which ones stay in these."""
+"""Where vectors of 16 numbers are where registers hold 8: which ones stay in these."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ def touched(each: Vector) -> tuple[int | None, list[int]]:
 
 def index_of(each: Vector) -> int:
     """Return which vector has the places that numbers are gathered from."""
-    assert each.index is not None
-    return each.first + each.index
+    assert each.scaled is not None
+    return each.first + each.scaled
 
 
 def clears(each: Vector) -> bool:

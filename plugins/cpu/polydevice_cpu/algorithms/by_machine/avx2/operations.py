@@ -19,7 +19,7 @@ class Vector(NamedTuple):
     register: int
     first: int
     base: int
-    index: int | None
+    scaled: int | None
     times: int
     offset_bytes: int
     kind: int

@@ -206,8 +206,15 @@ class _Code(Instructions):
         mask: int,
         last_byte: int | None = None,
     ) -> None:
-        about = {"kind": map_, "prefix": prefix, "mask": mask, "last_byte": last_byte}
-        self.vector(*given, is_memory=is_memory, wide=self.kind.wide, **about)
+        self.vector(
+            *given,
+            kind=map_,
+            prefix=prefix,
+            is_memory=is_memory,
+            mask=mask,
+            wide=self.kind.wide,
+            last_byte=last_byte,
+        )
 
     def over(self, sizes: range) -> list[int]:
         """Begin loops over what is reduced: the outermost first. RAX goes from part to part."""

@@ -206,7 +206,7 @@ class _Rows(Chain):
         self.of_vectors(ADD, third, third, fourth)
         self.of_vectors(ADD, first, first, third)
         if self.is_halved:
-            self.across(ADD, _SUM, _X)
+            self.all_across(ADD, _SUM, _X)
         else:
             self.raw(_ADDED_UP + _SPREAD)
 

@@ -7,7 +7,7 @@ numbers takes 45 ns (a Zen of the first generation), oneDNN's code 70, and 0.2 m
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from polydevice.processor.machine_code import function_of
@@ -22,7 +22,6 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
     R10,
     R11,
     R12,
-    R13,
     R14,
     R15,
     RAX,
@@ -80,13 +79,13 @@ class _Shares(Instructions):
         self.spread(_LARGEST, RDI, behind=_FLOATS + _NOTHING)
         self.move(R10, R8)
         self._along(R10, None, lambda mask: self._larger(R10, mask))
-        self.across(MAX, _LARGEST, _SPARE)
+        self.all_across(MAX, _LARGEST, _SPARE)
         self.clear(_SUM)
         self.move(R10, R8)
         self.move(R12, R9)
         stored = None if logarithm else R12
         self._along(R10, stored, lambda mask: self._term(R10, stored, mask))
-        self.across(ADD, _SUM, _SPARE)
+        self.all_across(ADD, _SUM, _SPARE)
         self._made(logarithm)
         self._along(R8, R9, lambda mask: self._share(logarithm, mask))
         self.again(RDX, row)
@@ -212,18 +211,17 @@ class _Shares(Instructions):
 
         A power of 2 is added to the exponent's bits: where exp(x) is no normal number, it is 0.
         """
-        fused = {"kind": 2, "prefix": 1}
         self.vector(LOAD, _X, 0, source, mask=mask)
         self.of_vectors(SUB, _X, _X, _LARGEST)
         self.spread(_SPARE, RDI, behind=_FLOATS + _LEAST)
         self.vector(0xC2, _COUNTS, _X, _SPARE, is_memory=False, last_byte=5)  # not below, or NaN
         self.spread(_POWER, RDI, behind=_FLOATS + _MAGIC)
-        self._number(0xB8, _POWER, _X, _LOG2E, **fused)
+        self._number(0xB8, _POWER, _X, _LOG2E, kind=2, prefix=1)
         self._number(SUB, _SPARE, _POWER, _MAGIC)
-        self._number(0xBC, _X, _SPARE, _LOG2, **fused)
+        self._number(0xBC, _X, _SPARE, _LOG2, kind=2, prefix=1)
         self.spread(_RESULTS, RDI, behind=_FLOATS + _TERMS)
         for term in range(_TERMS + 1, _ONE + 1):
-            self._number(0xA8, _RESULTS, _X, term, **fused)
+            self._number(0xA8, _RESULTS, _X, term, kind=2, prefix=1)
         self.vector(0x72, 6, _POWER, _POWER, prefix=1, is_memory=False, last_byte=23)  # vpslld
         self.vector(0xFE, _RESULTS, _RESULTS, _POWER, prefix=1, is_memory=False)  # vpaddd
         self.vector(LOAD, _RESULTS, 0, _RESULTS, is_memory=False, mask=_COUNTS)
@@ -241,12 +239,12 @@ class _Shares(Instructions):
             self.of_vectors(DIVIDE, _SUM, _SPARE, _SUM)
             return
         # The sum as a power of 2 times a number from 3/4 to 3/2.
-        bits = {"prefix": 1, "is_memory": False}
+        bits = partial(self.vector, prefix=1, is_memory=False)
         self.fill_bits(_SPARE, 0x3F400000)
-        self.vector(0xFA, _POWER, _SUM, _SPARE, **bits)  # vpsubd
-        self.vector(0x72, 4, _POWER, _POWER, last_byte=23, **bits)  # vpsrad
-        self.vector(0x72, 6, _X, _POWER, last_byte=23, **bits)  # vpslld
-        self.vector(0xFA, _X, _SUM, _X, **bits)
+        bits(0xFA, _POWER, _SUM, _SPARE)  # vpsubd
+        bits(0x72, 4, _POWER, _POWER, last_byte=23)  # vpsrad
+        bits(0x72, 6, _X, _POWER, last_byte=23)  # vpslld
+        bits(0xFA, _X, _SUM, _X)
         self.vector(0x5B, _POWER, 0, _POWER, is_memory=False)  # vcvtdq2ps
         self._number(ADD, _SPARE, _X, _ONE)
         self._number(SUB, _X, _X, _ONE)

@@ -69,7 +69,7 @@ AT = {name: number for number, name in enumerate(SLOTS)}
 
 @lru_cache(maxsize=1)
 def lanes() -> int:
-    """Return how many numbers a vector has: of 8 with AVX2, of which there are as many registers."""
+    """Return how many numbers a vector has: 8 with AVX2, which fill a register."""
     return 16 if has_avx512() else 8
 
 
