@@ -10,7 +10,7 @@ from polydevice_cpu.algorithms.by_machine.ranking import best
 from polydevice_cpu.algorithms.by_machine.rows import shares
 from polydevice_cpu.onednn.engine import address_of
 from tests.cpu.loading import load
-from tests.cpu.machine_code import by_machine_code, missing_avx512, with_vectors
+from tests.cpu.machine_code import by_machine_code, missing_avx512, with_avx512
 from tests.cpu.models import answer, build
 from tests.guard_pages import SIDES, guarded
 
@@ -22,7 +22,7 @@ def run(prepared, *arrays):
     function(shares.placed(told, *map(address_of, arrays)))
 
 
-@with_vectors
+@with_avx512
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("kind", [np.int32, np.int64])
 @pytest.mark.parametrize("element", [np.uint8, np.int16, F, np.float64])
@@ -45,7 +45,7 @@ def test_rows(side, kind, element, negative):
         np.testing.assert_array_equal(got.reshape(want.shape), want)
 
 
-@with_vectors
+@with_avx512
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("kind", [np.int32, np.int64])
 @pytest.mark.parametrize("descending", [True, False])
