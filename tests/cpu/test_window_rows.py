@@ -236,7 +236,7 @@ def test_pictures_that_tanh_follows(core, monkeypatch, channels, results, taps, 
 
 @pytest.mark.parametrize("axes", [1, 2])
 def test_transposed_windows_are_onednns_without_avx512(core, monkeypatch, axes):
-    monkeypatch.setattr(by_machine, "has_avx512", lambda *_: False)
+    monkeypatch.setattr(by_machine, "has_vectors", lambda: False)
     weights = {"w": image(1, 12, 20, *[4] * axes) / 12, "bias": image(2, 20)}
     nodes = [("ConvTranspose", ["x", "w", "bias"], ["y"], {"strides": [2] * axes})]
     model = models.build(nodes, {"x": ["n", 12, *"hw"[:axes]]}, ["y"], weights)
