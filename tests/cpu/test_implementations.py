@@ -47,5 +47,5 @@ def test_what_a_lesser_processor_gets_is_right(tmp_path, instructions):
     assert ran.returncode == 0, ran.stdout[-4000:]
     ((name, proofs),) = read(found).items()
     assert name.endswith(f", {instructions}")
-    assert len(proofs) > 10
+    assert len(proofs) > 5  # machine code computes some of what it would
     assert "avx512" not in " ".join(proofs)

@@ -73,8 +73,9 @@ def test_plans_that_ran_often_are_of_a_template_for_sizes_like_theirs(core):
             wait_for_settling()
         (step,) = executable.latest_plan().steps
         shapes = {value.shape for value in step.values}
-        assert ((n * k, 64) in shapes) == together
-    assert len(executable.compiled._templates_of_classes) == 1
+        rows = (n * k, 64) if has_avx512() else (1, 64, 1, n * k)
+        assert (rows in shapes) == (together or not has_avx512())
+    assert len(executable.compiled._templates_of_classes) == has_avx512()
     executable.close()
     assert not executable.compiled._templates_of_classes
 

@@ -18,7 +18,7 @@ from polydevice.ops.arithmetic import Add
 from polydevice.ops.control_flow import If
 from polydevice.ops.io import Constant, Parameter
 from polydevice.runtime.plan_cache import LEAST_BYTES
-from polydevice_cpu.algorithms.by_machine.code import has_avx512
+from polydevice_cpu.algorithms.by_machine.code import has_avx512, has_vectors
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.plan import value
 from polydevice_cpu.plan.array_steps.start import has_starter
@@ -90,7 +90,7 @@ def test_what_is_fused(core):
         "ReduceMean",
         "MatMul+Add",
         "SoftMax",
-        *["SpreadNaN"] * (not has_avx512()),
+        *["SpreadNaN"] * (not has_vectors()),
         "Reorder",  # the output p1, to row-major
     ]
 
@@ -228,7 +228,8 @@ def test_weights_are_packed_once_for_all_shapes_and_requests(core):
     for batch in (1, 2, 3, 4):
         executable.create_infer_request().infer({"x": image(0, batch, 3, 14, 14)})
         sizes.append(executable.get_metric("WEIGHTS_BYTES"))
-    assert sizes[-1] == sizes[0]
+    # Of one row oneDNN multiplies by weights as they lie, where it has no AVX-512.
+    assert sizes[-1] == sizes[not has_avx512()]
 
 
 def data_dependent():

@@ -14,6 +14,7 @@ from polydevice_cpu.algorithms.by_machine.functions import Activation
 from polydevice_cpu.algorithms.by_machine.rows.pointwise import prepared
 from polydevice_cpu.implement import run
 from polydevice_cpu.onednn.engine import address_of
+from polydevice_cpu.processor import has_bf16, has_f16
 from tests.cpu.loading import load
 from tests.cpu.machine_code import by_machine_code, with_vectors
 from tests.guard_pages import SIDES, guarded
@@ -128,6 +129,8 @@ def test_in_the_order_in_which_pictures_lie(core, name, size, threads):
 
 @pytest.mark.parametrize("option", ["ENFORCE_BF16", "ENFORCE_F16"])
 def test_numbers_of_two_bytes(core, option):
+    if not {"ENFORCE_BF16": has_bf16, "ENFORCE_F16": has_f16}[option]():
+        pytest.skip("the processor does not compute with these")
     content = behind_a_convolution("Erf", 6)
     session = onnxruntime.InferenceSession(content)
     request = load(core, content, **{option: True}).create_infer_request()

@@ -9,7 +9,7 @@ from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.tables.plan import TablePlan
 from tests.cpu import models
 from tests.cpu.loading import asked_from_now, image, load, wait_for_settling
-from tests.cpu.machine_code import with_vectors
+from tests.cpu.machine_code import with_avx512, with_vectors
 from tests.cpu.quantised_graphs import Graph, reference
 
 F = np.float32
@@ -146,6 +146,7 @@ def test_functions_of_our_own_stay_where_one_thread_computes(core, monkeypatch, 
     assert seen == len(SIZES) - 4 or threads != "1"
 
 
+@with_avx512
 @pytest.mark.parametrize("kind", [np.uint8, np.int8])
 def test_sums_with_bytes(core, monkeypatch, kind):
     """What is rounded, and bytes that are added to it as they are."""

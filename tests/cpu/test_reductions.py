@@ -12,7 +12,7 @@ from polydevice_cpu.algorithms.by_machine.reductions.loops import code_of
 from polydevice_cpu.lowering import reduce as lowering
 from polydevice_cpu.onednn.engine import address_of
 from tests.cpu.loading import load
-from tests.cpu.machine_code import by_machine_code, with_vectors
+from tests.cpu.machine_code import by_machine_code, with_avx512, with_vectors
 from tests.cpu.models import answer, build
 from tests.guard_pages import SIDES, guarded
 
@@ -40,9 +40,12 @@ SHAPES = [
 ]
 
 
+LONG = [pytest.param(kind, marks=with_avx512) for kind in (np.float64, np.int64)]
+
+
 @with_vectors
 @pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("kind", [np.float32, np.float64, np.int32, np.int64])
+@pytest.mark.parametrize("kind", [np.float32, np.int32, *LONG])
 @pytest.mark.parametrize("how", How)
 def test_code_of_any_axes(side, kind, how):
     rng = np.random.default_rng(1)
@@ -74,7 +77,7 @@ def test_too_many_loops_are_left_to_numpy():
 
 
 @with_vectors
-@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("kind", [np.float32, LONG[0]])
 def test_nan_is_largest_and_smallest_and_infinities_are_numbers(kind):
     rng = np.random.default_rng(2)
     for shape, axes in SHAPES:

@@ -11,7 +11,7 @@ from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.filling.by_machine import kinds_of_code, suitable_windows, weights
 from tests.cpu import models
 from tests.cpu.loading import image, load
-from tests.cpu.machine_code import compared, with_vectors
+from tests.cpu.machine_code import compared, with_avx512, with_vectors
 from tests.cpu.test_window_sums import Case
 
 pytestmark = with_vectors
@@ -42,6 +42,7 @@ def many(seed):
     return case
 
 
+@with_avx512
 def test_many_channels_are_added_in_onednns_order():
     compared_, left = 0, 0
     for seed in range(60):

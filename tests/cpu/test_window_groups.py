@@ -16,11 +16,11 @@ from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.filling.by_machine import kinds_of_code, suitable_windows
 from tests.cpu import models
 from tests.cpu.loading import image, load, wait_for_settling
-from tests.cpu.machine_code import by_machine_code, for_now, with_vectors
+from tests.cpu.machine_code import by_machine_code, for_now, with_avx512
 from tests.cpu.test_window_sums import CHAINS, Case
 from tests.guard_pages import SIDES, guarded
 
-pytestmark = with_vectors
+pytestmark = with_avx512
 
 GROUPS = [  # how many, and channels of the source and of the result of each
     *((2, 16, 16), (3, 16, 16), (4, 4, 4), (6, 4, 4), (8, 8, 8), (3, 8, 8), (16, 2, 2), (10, 3, 3)),

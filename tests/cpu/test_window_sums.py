@@ -27,7 +27,7 @@ from polydevice_cpu.plan.building.weights import pack
 from polydevice_cpu.plan.filling.by_machine import suitable_windows as by_machine
 from polydevice_cpu.plan.filling.by_machine.kinds_of_code import OF_BLOCKS, kind_of_code
 from tests.cpu.loading import image
-from tests.cpu.machine_code import with_vectors
+from tests.cpu.machine_code import with_avx512, with_vectors
 from tests.guard_pages import SIDES, guarded
 
 pytestmark = with_vectors
@@ -288,6 +288,7 @@ def test_fewer_positions_than_windows_reach_over_an_end():
     assert in_order > 8
 
 
+@with_avx512
 @pytest.mark.parametrize("is_depthwise", [False, True])
 def test_zeros_have_the_sign_of_onednns(is_depthwise):
     chain = [(Function.RELU, 0.0, 0.0), (Function.PRELU, 0.0, 0.0)]

@@ -14,7 +14,7 @@ from polydevice.emitter import Emitter
 from polydevice.node import constant
 from polydevice.ops import activation, arithmetic, math
 from polydevice.ops.op import Op
-from polydevice_cpu.algorithms.by_machine.code import has_avx512
+from polydevice_cpu.algorithms.by_machine.code import has_vectors
 from polydevice_cpu.algorithms.by_machine.functions import Activation
 from polydevice_cpu.algorithms.by_machine.rows import pointwise
 from polydevice_cpu.lower import lowers
@@ -142,7 +142,7 @@ def lower_activation(builder: PlanBuilder, node: Node) -> bool:
 
 def _by_machine(builder: PlanBuilder, node: Node) -> bool:
     """Compute by our own machine code, in any order of memory without gaps."""
-    if node.output.element_type is not ElementType.f32 or not has_avx512():
+    if node.output.element_type is not ElementType.f32 or not has_vectors():
         return False
     value = builder.value(node.inputs[0])
     if value.strides is None or not value.has_no_gaps or 0 in value.shape:

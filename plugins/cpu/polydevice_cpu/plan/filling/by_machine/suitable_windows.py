@@ -8,7 +8,7 @@ from typing import TypeGuard, cast
 
 from polydevice.processor.machine_code import cache_bytes
 from polydevice.symbolic_size import is_symbolic, smallest
-from polydevice_cpu.algorithms.by_machine.code import has_vectors, may_share
+from polydevice_cpu.algorithms.by_machine.code import has_avx512, has_vectors, may_share
 from polydevice_cpu.algorithms.by_machine.windows.covers import Windows
 from polydevice_cpu.algorithms.by_machine.windows.following import Function
 from polydevice_cpu.algorithms.by_machine.windows.tiles import BLOCK
@@ -113,6 +113,7 @@ def may_be_by_machine(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
         has_code = weights.shape[1:3] == (1, 1) and rank == axes + 3 > 4
     elif rank == axes + 3:
         has_code = axes < 3 and kind_of_code(given) in _IN_GROUPS and is_known(*weights.shape)
+        has_code &= has_avx512()  # of which the vectors are that groups share
     else:
         has_code = rank == len(src.shape) and kind_of_code(given) in _WITH_ALL_CHANNELS
         has_code |= rank == len(src.shape) == 4 and _is_in_steps(given)
