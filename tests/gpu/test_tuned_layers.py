@@ -19,7 +19,7 @@ from polydevice_gpu.kernels.kernel import all_kernels
 from polydevice_gpu.measured_ops import MeasuredMatMul, MomentsMatMul
 from polydevice_gpu.ops import NormalizedMatMul
 from polydevice_gpu.options import GpuOptions
-from polydevice_gpu.rounded_ops import RoundedConvolution
+from polydevice_gpu.rounded_ops import ROUNDED_PRODUCTS
 from polydevice_gpu.tuning.candidate_runner import CandidateRunner, Outcome
 from polydevice_gpu.tuning.candidates import candidates
 from polydevice_gpu.tuning.layer_key import layer_key
@@ -36,8 +36,6 @@ TUNABLE = [
     # These are computed in one way but on NVIDIA's matrix units, and in half.
     if op not in (NormalizedMatMul, MeasuredMatMul, MomentsMatMul)
 ]
-ON_PROCESSORS = (RoundedConvolution,)
-"""What is computed in several ways by OpenCL on processors alone."""
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +70,7 @@ def _nodes(loaded, op):
 
 
 @pytest.mark.parametrize("op", firsts(6, TUNABLE), ids=lambda op: op.__name__)
-def test_is_tuned_and_remembered(monkeypatch, load, core, tmp_path, op):
+def test_is_tuned_and_remembered(monkeypatch, load, core, opencl, tmp_path, op):
     """The last candidate is said to be the fastest; it is what later loads choose, untimed."""
     timed: list[str] = []
     real, clock = CandidateRunner.run, [10**9]
@@ -92,8 +90,8 @@ def test_is_tuned_and_remembered(monkeypatch, load, core, tmp_path, op):
         if _is_several_ways(load, core, network, op)
     )
     case, network = next(found, (None, None))
-    if case is None and op in ON_PROCESSORS:
-        pytest.skip(f"{op.__name__} is computed in one way but on processors")
+    if case is None and op in ROUNDED_PRODUCTS and not target_of(opencl).sums_byte_vectors:
+        pytest.skip(f"{op.__name__} is computed in one way here, by no vectors of bytes")
     assert case is not None
     path = tmp_path / "tuning.json"
     default = [n.choice for n in _nodes(load(network, "TUNING_DISABLED", path), op)]

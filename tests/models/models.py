@@ -30,6 +30,8 @@ class Tolerance:
 F32 = Tolerance(2e-4, 1e-5, "f32 throughout; only the order of sums differs")
 # FP16 weights, f32 arithmetic: the runtimes convert the same weights and then compute as above.
 F16_WEIGHTS = Tolerance(5e-4, 1e-4, "f16 weights, f32 arithmetic; only the order of sums differs")
+# Every runtime's is 1.8e-4 to 2.8e-4 away from what f64 gives, and so from another's twice that.
+SPECTRA = Tolerance(1e-3, 1e-5, "f32 throughout; logarithms of faint sounds enlarge roundings")
 
 
 @dataclass(frozen=True)
@@ -188,6 +190,7 @@ MODELS = [
             "2c3c1d144bfa61ad236e92e169c13535c880469a12a047d4e73451f2c059a0ec",
         ),
         inputs.music,
+        SPECTRA,
     ),
     Model(
         "minilm",
