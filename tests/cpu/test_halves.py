@@ -246,6 +246,17 @@ def test_numbers_in_all_elements():
     np.testing.assert_array_equal(code.run(a, b, c), b * (a[3] + F(1)))
 
 
+@pytest.mark.parametrize("others", [0, 8])
+def test_numbers_where_a_mask_says(others):
+    a, b, c = arrays(F)
+    code = Code()
+    filled(code, others)
+    code.vector(LOAD, 1, 0, RDX)
+    code.vector(0x18, 1, 0, RSI, behind=5, kind=2, prefix=1, mask=1)
+    code.vector(STORE, 1, 0, RCX)
+    np.testing.assert_array_equal(code.run(a, b, c), np.where(MASK, a[5], b))
+
+
 def test_powers_of_two():
     a, b, c = arrays(F)
     b[:] = [0, 1, -1, 5.0, -126, -140, 127, 128, -149, 3, 2, 60, -60, 100, -100, 7]

@@ -270,7 +270,7 @@ class Functions(Instructions):
     def _round(self, x: int, _: float, __: float) -> None:
         self.vector(
             0x08, x, 0, x, kind=3, prefix=1, is_memory=False, last_byte=0
-        )  # vrndscaleps  # to the nearest, even ones of two
+        )  # vrndscaleps, to the nearest, even ones of two
 
     def _erf(self, x: int, _: float, __: float) -> None:
         """As `special_functions.erf` computes it."""

@@ -16,11 +16,11 @@ from polydevice_cpu.algorithms.by_machine.avx2.homes import HALF_BYTES, Homes, c
 from polydevice_cpu.algorithms.by_machine.avx2.operations import (
     WAYS,
     WIDENED,
-    WITHIN_HALVES,
     Masks,
     OnMask,
     Vector,
     Way,
+    has_form,
 )
 
 _S0, _S1, _S2 = range(13, 16)
@@ -87,7 +87,7 @@ class _Halved:
             self.text += text[begin : each.place]
             if isinstance(each, OnMask):
                 self._on_mask(each)
-            elif not _is_known(each, self.homes.halves):
+            elif not has_form(each, self.homes.halves):
                 raise MissingInstructionError(f"{each} has no form for AVX2")
             else:
                 ways[WAYS[each.key]](each)
@@ -274,7 +274,14 @@ class _Halved:
 
     def _spread(self, each: Vector) -> None:
         halves = self._halves(each.register)
-        made = self._target(each.register, 0) if len(halves) == 1 else _S0
+        made = self._target(each.register, 0) if len(halves) == 1 and not each.mask else _S0
+        for half in halves:
+            if half == 0 or each.mask:  # which takes the register
+                self._spread_into(made, each)
+            self._blend(each.register, half, each, made)
+
+    def _spread_into(self, made: int, each: Vector) -> None:
+        """Fill a register with a number from memory, from another register, or of a vector."""
         opcode = {0x18: 0x18, 0x58: 0x58, 0x7C: 0x58, 0x59: 0x59}[each.opcode]
         if each.opcode == 0x7C:
             self._add(0x6E, made, None, each.base, prefix=1, is_short=True)  # vmovd
@@ -284,8 +291,6 @@ class _Halved:
         else:
             last = self.homes.of(each.base, 0)
         self._add(opcode, made, None, last, kind=2, prefix=1)
-        for half in halves:
-            self._blend(each.register, half, each, made)
 
     def _compare(self, each: Vector) -> None:
         for half in self._halves():
@@ -347,8 +352,8 @@ class _Halved:
             self._blend(each.first, half, each, made)
 
     def _widen(self, each: Vector) -> None:
-        if each.mask and each.is_memory:
-            raise MissingInstructionError("integers that a mask says cannot be read")
+        if each.mask:
+            raise MissingInstructionError("integers that a mask says are not made longer")
         read = HALF_BYTES // WIDENED[each.opcode]
         first = 0 if each.is_memory else self._load(_S1, self.homes.of(each.base, 0))
         if not each.is_memory and first != _S1:  # which the first half of the result may be
@@ -466,20 +471,6 @@ class _Halved:
         # vmovups ymm14, [rip + …]
         self.text += bytes((0xC4, 0x61, 0x7C, 0x10, 0x05 | (_S1 & 7) << 3)) + bytes(4)
         self.of_bits.append((len(self.text), half))
-
-
-def _is_known(each: Vector, halves: int) -> bool:
-    """Whether an instruction is made of others: of numbers of 8 bytes there are no masks here."""
-    way = WAYS.get(each.key)
-    if each.key in WITHIN_HALVES and halves > 1:
-        return False
-    if way is None or (way is Way.POWER and each.is_one):
-        return False
-    if way is Way.INTEGER:
-        return each.is_memory and not each.mask
-    of_masks = way in {Way.COMPARE, Way.TEST, Way.GATHER}
-    of_integers = way is Way.BINARY and each.kind == 2  # longer ones have no such instructions
-    return not each.wide or not (each.mask or of_masks or of_integers)
 
 
 def _place(each: Vector, half: int, bytes_: int = HALF_BYTES) -> Place:

@@ -144,3 +144,22 @@ def read_bytes(opcode: int, kind: int, lanes: int, *, is_one: bool, wide: bool) 
     if kind == 2 and opcode == 0x59:
         return 8
     return 4 * lanes
+
+
+def has_form(each: Vector, halves: int) -> bool:
+    """Return whether an instruction is made of others: of numbers of 8 bytes there are no masks.
+
+    Args:
+        each: the instruction.
+        halves: how many a vector has.
+    """
+    way = WAYS.get(each.key)
+    if each.key in WITHIN_HALVES and halves > 1:
+        return False
+    if way is None or (way is Way.POWER and each.is_one):
+        return False
+    if way is Way.INTEGER:
+        return each.is_memory and not each.mask
+    of_masks = way in {Way.COMPARE, Way.TEST, Way.GATHER}
+    of_integers = way is Way.BINARY and each.kind == 2  # longer ones have no such instructions
+    return not each.wide or not (each.mask or of_masks or of_integers)

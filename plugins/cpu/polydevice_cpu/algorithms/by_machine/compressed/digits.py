@@ -179,7 +179,7 @@ def _append_block(code: _Rows) -> None:
     code.across(largest, spare, _MAX_OF_WORDS)
     code.vector(
         0x1E, 7, largest, _NOTHING, kind=3, prefix=1, is_memory=False, last_byte=5
-    )  # vpcmpud k7  # not below
+    )  # vpcmpud k7, not below
     code.test_any(7)
     code.refusals.append(code.ahead("0f85"))
     code.of_vectors(MAX, largest, largest, _SMALLEST)

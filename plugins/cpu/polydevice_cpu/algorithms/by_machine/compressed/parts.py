@@ -101,7 +101,7 @@ def parts_of_rows(step: int) -> bytes:
     code.here(are_all)
     code.vector(
         0x1E, 7, _LARGEST, _INFINITE, kind=3, prefix=1, is_memory=False, last_byte=5
-    )  # vpcmpud k7  # not below
+    )  # vpcmpud k7, not below
     code.test_any(7)
     is_wild = code.ahead("0f85")
     code.here(are_none)

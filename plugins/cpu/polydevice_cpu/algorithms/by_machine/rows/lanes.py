@@ -275,7 +275,7 @@ class _Lanes(Instructions):
         elif self._store == "f16":
             self.vector(
                 0x1D, made, 0, R11, kind=3, prefix=1, mask=mask, last_byte=0
-            )  # vcvtps2ph  # to the nearest, ties to even
+            )  # vcvtps2ph, to the nearest, ties to even
         else:
             opcode = _NARROWING[size][self._wide]
             self.vector(opcode, made, 0, R11, kind=2, prefix=2, mask=mask)
