@@ -17,8 +17,10 @@ COMPARISONS = [ops.Equal, ops.NotEqual, ops.Less, ops.LessEqual, ops.Greater, op
 @pytest.mark.parametrize("op", COMPARISONS)
 @pytest.mark.parametrize("dtype", [np.float32, np.int32, np.uint8])
 @pytest.mark.parametrize(
-    ("a", "b"), [((3, 5), (3, 5)), ((2, 1, 4), (3, 1)), ((), (6,)), ((2, 3, 4, 5), (1, 3, 1, 1))]
-)
+    ("a", "b"),
+    [((3, 5), (3, 5)), ((2, 1, 4), (3, 1)), ((), (6,)), ((2, 3, 4, 5), (1, 3, 1, 1)),
+     ((9, 5, 7, 8), (1, 1, 8)), ((1, 16), (70, 16))],
+)  # fmt: skip
 def test_against_openvino(op, dtype, a, b, device):
     x, y = (RANDOM.integers(0, 3, shape).astype(dtype) for shape in (a, b))
     check(openvino_case(op(), x, y), device)

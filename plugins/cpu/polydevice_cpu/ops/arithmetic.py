@@ -87,6 +87,8 @@ def _repeated(a: Array, b: Array, result: Array) -> tuple[Array, Array]:
     kind = _WIDE.get(result.shape[-1] * result.itemsize) if result.ndim > 1 else None
     if kind is None or result.size < MANY // 4 or not result.flags.c_contiguous:
         return a, b
+    if a.dtype != result.dtype:  # a comparison's, where there is no room for numbers
+        return a, b
     for one, other in ((a, b), (b, a)):
         if min(one.ndim, other.ndim) < 2 or other.shape[-2:] != result.shape[-2:]:
             continue
