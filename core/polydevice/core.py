@@ -28,8 +28,9 @@ from polydevice.errors import (
     PolydeviceError,
 )
 from polydevice.foreign_errors import foreign_error
+from polydevice.garbage import loading
 from polydevice.locks import Lock
-from polydevice.memory_budget import give_back
+from polydevice.memory_budget import WORTH_BYTES, give_back
 from polydevice.plugin import DeviceReport, Line, Section, Version
 from polydevice.runtime.executor import closing_time
 
@@ -267,16 +268,19 @@ class Core:
         context = None if isinstance(device_name, str) else given_context(device_name)
         name = str(device_name) if context is None else context.device_name
         plugin, options, device_id = self._devices.resolve(name, config, will_load=True)
-        copy = self._prepared(network)
-        with self._devices.contract(plugin.name, f"loading network {copy.name!r}", copy):
-            executable = load(plugin, copy, options, device_id, context, self._model_cache)
-        optimal = num_requests == 0
-        number = executable.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS") if optimal else 0
-        executable._reserve_requests(number or num_requests or 1)
-        with self._lock:
-            self._networks.add(executable)
-        size = copy.constant_bytes
-        del copy  # of which a device may need nothing more
+        with loading:
+            copy = self._prepared(network)
+            with self._devices.contract(plugin.name, f"loading network {copy.name!r}", copy):
+                executable = load(plugin, copy, options, device_id, context, self._model_cache)
+            optimal = num_requests == 0
+            number = executable.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS") if optimal else 0
+            executable._reserve_requests(number or num_requests or 1)
+            with self._lock:
+                self._networks.add(executable)
+            size = copy.constant_bytes
+            del copy  # of which a device may need nothing more
+            if size >= WORTH_BYTES:
+                loading.collect()
         give_back(size)
         return executable
 

@@ -208,9 +208,9 @@ def _base(array: Array) -> Array:
 SMALL_BYTES = 4096
 """Arrays below are not waited for one by one."""
 
-WORTH_BYTES = 4 << 20
-"""Of constants, from which on memory is given back: in a process of a million objects, half of
-them freed, that took 7 to 50 ms."""
+WORTH_BYTES = 1 << 20
+"""Of constants, from which on memory is given back and what can be made again let go of: asking for
+it took 7 to 50 ms in a process of a million objects, half of them freed, and 1 in a small one."""
 
 
 def give_back(constant_bytes: int) -> None:

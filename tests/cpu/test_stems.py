@@ -1,4 +1,4 @@
-"""A NumPy function is found in the module of its operation's stem, and others stay unread."""
+"""What an operation needs is found in modules of its stem, and others stay unread."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tests.cpu import models
 
 ENTERED = """
 import importlib, pkgutil, sys
+from polydevice.stems import stems_in
 from polydevice_cpu import implement, ops
 
 entered = {}
@@ -35,7 +36,17 @@ for each in pkgutil.iter_modules(ops.__path__):
     importlib.import_module(f"polydevice_cpu.ops.{each.name}")
 for kind, module in entered.items():
     stems = [each.__module__.rpartition(".")[2] for each in kind.__mro__]
-    print(kind.__qualname__, module, *(stem for stem in stems if stem in implement._stems()))
+    print(kind.__qualname__, module, *(stem for stem in stems if stem in stems_in(ops.__name__)))
+"""
+
+LOWERED = """
+from polydevice.stems import import_stems, stem_of, stems_in
+from polydevice_cpu import lower
+
+import_stems("polydevice_cpu.lowering", stems_in("polydevice_cpu.lowering"))
+for kind, function in lower._TABLE.items():
+    stem, module = stem_of(kind), function.__module__.split(".")[2]
+    print(kind.__qualname__, module, stem, *lower.ELSEWHERE.get(stem, ()))
 """
 
 USED = """
@@ -43,7 +54,8 @@ import sys
 from polydevice import Core
 with Core() as core:
     core.load_network(core.read_network(sys.argv[1]), "CPU").create_infer_request().infer()
-print(sum(name.startswith("polydevice_cpu.ops.") for name in sys.modules))
+for package in sys.argv[2:]:
+    print(sum(name.startswith(package) for name in sys.modules))
 """
 
 
@@ -60,10 +72,34 @@ def test_every_function_is_where_it_is_looked_for():
         assert not stems or module.rpartition(".")[2] in stems, f"{kind} in {module}, not {stems}"
 
 
+def test_every_lowering_is_where_it_is_looked_for():
+    lines = [line.split() for line in _printed(LOWERED).splitlines()]
+    assert len(lines) > 100
+    for kind, module, *stems in lines:
+        assert module in stems, f"{kind} in {module}, not {stems}"
+
+
+NEVER = (
+    "polydevice.accuracy",
+    "polydevice.readers.onnx.operators.signal",
+    "polydevice.readers.onnx.operators.trees",
+    "polydevice_cpu.plan.array_steps.control_flow",
+    "polydevice_cpu.plan.binding.loops",
+    "polydevice_cpu.plan.tables",
+    "polydevice_cpu.plan.tails",
+)
+"""What a network of known sizes, without a loop, has no use for."""
+
+
 def test_a_network_reads_few_of_them(tmp_path):
     path = tmp_path / "model.onnx"
     path.write_bytes(models.residual())
-    assert int(_printed(USED, str(path), POLYDEVICE_CACHE_DIR=str(tmp_path))) < 30
+    counted = "polydevice_cpu.ops.", "polydevice_cpu.lowering.", *NEVER
+    found = _printed(USED, str(path), *counted, POLYDEVICE_CACHE_DIR=str(tmp_path))
+    functions, lowerings, *others = map(int, found.split())
+    assert functions < 30
+    assert lowerings < 20
+    assert dict(zip(NEVER, others, strict=True)) == dict.fromkeys(NEVER, 0)
 
 
 def test_an_operation_of_somebody_else_is_computed_by_his_function_or_its_base_s():

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from polydevice import Core
 from polydevice.errors import ModelFormatError, UnsupportedOperationError
@@ -110,6 +110,31 @@ def test_shapes_are_computed_ahead() -> None:
     shape = _read(dynamic).results[0].output.shape
     assert shape is not None
     assert shape[1] == 12
+
+
+@pytest.mark.parametrize(("count", "is_known"), [(1024, True), (1025, False)])
+def test_of_numbers_of_eight_bits_only_few_are_computed_ahead(count, is_known) -> None:
+    """Quantised weights, which would be four times as large; sizes are longer numbers."""
+    rng = np.random.default_rng(count)
+    stored = [
+        tensor("bytes", rng.integers(0, 256, (1, count), dtype=np.uint8)),
+        tensor("zero", np.uint8(131)),
+        tensor("sizes", rng.integers(0, 256, (1, count))),
+    ]
+    nodes = [
+        helper.make_node("MatMulInteger", ["x", "bytes", "", "zero"], ["y"]),
+        helper.make_node("Add", ["sizes", "sizes"], ["z"]),
+    ]
+    outputs = [value("y", None, TensorProto.INT32), value("z", None, TensorProto.INT64)]
+    proto = model(nodes, [value("x", (2, 1), TensorProto.UINT8)], outputs, initializers=stored)
+    product, sums = (result.inputs[0].node for result in _read(proto).results)
+    left, right = (port.desc.constant for port in product.inputs)
+    assert left is None
+    assert (right is not None) is is_known
+    if right is not None:
+        weights = numpy_helper.to_array(stored[0]).astype(np.int32)
+        np.testing.assert_array_equal(right, weights - 131)
+    np.testing.assert_array_equal(sums.output.desc.constant, 2 * numpy_helper.to_array(stored[2]))
 
 
 def test_networks_can_be_reshaped_after_reading() -> None:

@@ -10,9 +10,10 @@ import onnx.defs
 import pytest
 from onnx import helper
 
-from polydevice.readers.onnx import signatures
+from polydevice.readers.onnx import catalog, signatures
 from polydevice.readers.onnx.signatures import find_signature, signature_of
-from tests.onnx.models import model
+from polydevice.stems import import_stems, stem_of, stems_in
+from tests.onnx.models import model, tensor
 
 READING = """
 import sys
@@ -68,3 +69,36 @@ def test_reading_asks_for_no_definition(tmp_path) -> None:
     subprocess.run(
         [sys.executable, "-c", READING, str(tmp_path / "m.onnx")], check=True, timeout=60
     )
+
+
+def test_translators_that_few_models_need_are_read_for_their_operators() -> None:
+    every = stems_in(catalog._OPERATORS)
+    import_stems(catalog._OPERATORS, every)
+    assert every > catalog.SELDOM.keys()
+    used = dict.fromkeys(catalog.SELDOM, frozenset[str]())
+    for (domain, op_type), versions in catalog._TABLE.items():
+        for translator in versions.values():
+            module = stem_of(translator)
+            if module in used:
+                served = catalog.SELDOM[module] & {domain, op_type}
+                assert served, f"{op_type} of {domain!r} is in {module}"
+                used[module] |= served
+    assert used == catalog.SELDOM  # and nothing besides
+
+
+READ = """
+import sys
+from polydevice.readers.onnx import read_onnx
+read_onnx(sys.argv[1])
+print(*(name for name in sys.modules if name.startswith("polydevice.readers.onnx.operators.")))
+"""
+
+
+def test_others_stay_unread(tmp_path) -> None:
+    path = tmp_path / "model.onnx"
+    node = helper.make_node("CumSum", ["x", "axis"], ["y"])
+    path.write_bytes(model([node], initializers=[tensor("axis", 1)]).SerializeToString())
+    command = [sys.executable, "-c", READ, str(path)]
+    read = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    found = {name.rpartition(".")[2] for name in read} & catalog.SELDOM.keys()
+    assert found == {"signal"}

@@ -64,8 +64,6 @@ def load(
     cache: ModelCache | None,
 ) -> ExecutableNetwork:
     """Let a plugin load a network, guarded and through the model cache where that is set."""
-    from polydevice.accuracy import guarded, is_trying
-
     if options.shape_buckets:
         from polydevice.padding.network import padded
 
@@ -76,12 +74,17 @@ def load(
         return plugin.load_network(network, options, device_id, context)
 
     def compiled(network: Network) -> ExecutableNetwork:
-        return (
-            guarded(network, options, plain) if options.accuracy_guard else plain(network, options)
-        )
+        if not options.accuracy_guard:
+            return plain(network, options)
+        from polydevice.accuracy import guarded
 
-    if cache is not None and plugin.can_export and context is None and not is_trying():
-        return cache.load_network(plugin, network, options, device_id, compiled)
+        return guarded(network, options, plain)
+
+    if cache is not None and plugin.can_export and context is None:
+        from polydevice.accuracy import is_trying
+
+        if not is_trying():
+            return cache.load_network(plugin, network, options, device_id, compiled)
     return compiled(network)
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 from polydevice.emitter import Emitter
 from polydevice.errors import NetworkError
@@ -11,7 +10,7 @@ from polydevice.network import Network, namer
 from polydevice.node import Node, Port
 from polydevice.ops.op import Op
 from polydevice.rewrites.facts import Declined
-from polydevice.rewrites.rule import Rule, rules
+from polydevice.rewrites.rule import Rule, nearest_in, rule_of
 from polydevice.rewrites.wishes import When, Wishes, always
 
 DEPTH = 8
@@ -36,9 +35,9 @@ def decompose(network: Network, wishes: Wishes) -> int:
 
 def decompositions(op: type[Op], wishes: Wishes) -> list[Rule]:
     """Return the rules by which a device has an operation decomposed, the device's own first."""
-    found = [_of_class(wishes.own, op)]
-    if _of_class(wishes.decompose, op) is not None:
-        found.append(_of_class(rules(), op))
+    found = [nearest_in(wishes.own, op)]
+    if nearest_in(wishes.decompose, op) is not None:
+        found.append(rule_of(op))
     return [rule for rule in found if rule is not None]
 
 
@@ -51,7 +50,6 @@ class _Work:
         self.count = 0
         self._evaluate = network.evaluate
         self._unique = namer(network)
-        self._common = rules()
         self._by_class: dict[type[Op], list[tuple[Rule, When]]] = {}
 
     def now(self, port: Port) -> Port:
@@ -87,8 +85,8 @@ class _Work:
         known = self._by_class.get(cls)
         if known is not None:
             return known
-        own, common = _of_class(self.wishes.own, cls), _of_class(self._common, cls)
-        condition = _of_class(self.wishes.decompose, cls)
+        own, condition = nearest_in(self.wishes.own, cls), nearest_in(self.wishes.decompose, cls)
+        common = None if condition is None else rule_of(cls)
         wanted: list[tuple[Rule, When]] = [] if own is None else [(own, always)]
         if common is not None and condition is not None:
             wanted.append((common, condition))
@@ -116,11 +114,3 @@ class _Work:
                 same = same and old.shape == new.shape
             if not same:
                 raise NetworkError(f"{node.title}: its decomposition gives {new.desc}, not {old}")
-
-
-T = TypeVar("T")
-
-
-def _of_class(table: Mapping[type[Op], T], cls: type[Op]) -> T | None:
-    """Return the entry of a class or its nearest base."""
-    return next((table[base] for base in cls.__mro__ if base in table), None)

@@ -6,15 +6,16 @@ One rule serves every device that asks for it; which do, and when, is theirs to 
 from __future__ import annotations
 
 import functools
-import importlib
-import pkgutil
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from polydevice.dataclass import dataclass
 from polydevice.emitter import Emitter
 from polydevice.node import Port
 from polydevice.ops.op import Op
+from polydevice.stems import import_stems, stem_of, stems_in
+
+T = TypeVar("T")
 
 Decomposition = Callable[[Emitter, Any, Sequence[Port]], Sequence[Port]]
 """f(emitter, operation, inputs) returns what takes the place of the outputs, or raises Declined."""
@@ -50,6 +51,11 @@ def first_of(*given: Rule) -> Rule:
     return Rule(function, lambda op, inputs: found(op, inputs) is not None)
 
 
+_CATALOGUE = "polydevice.rewrites.decompose"
+
+ELSEWHERE = {"dynamic_range": ("quantize_linear",)}
+"""Stem of operations → other modules than that of the same stem that decompose some of them."""
+
 _RULES: dict[type[Op], Rule] = {}
 
 
@@ -78,13 +84,23 @@ def decomposes(
 
 def rules() -> dict[type[Op], Rule]:
     """Return operation → rule of everything that is registered."""
-    _load()
+    import_stems(_CATALOGUE, stems_in(_CATALOGUE))
     return dict(_RULES)
 
 
-@functools.cache
-def _load() -> None:
-    """Import the modules that register decompositions."""
-    package = importlib.import_module("polydevice.rewrites.decompose")
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{package.__name__}.{module.name}")
+@functools.lru_cache(maxsize=4096)
+def _load(classes: tuple[type, ...]) -> None:
+    """Import what may register a decomposition of an operation of these classes."""
+    stems = set(map(stem_of, classes))
+    import_stems(_CATALOGUE, stems.union(*(ELSEWHERE.get(stem, ()) for stem in stems)))
+
+
+def rule_of(op: type[Op]) -> Rule | None:
+    """Return the rule for a class of operations or its nearest base; None without one."""
+    _load(op.__mro__)
+    return nearest_in(_RULES, op)
+
+
+def nearest_in(table: Mapping[type[Op], T], cls: type[Op]) -> T | None:
+    """Return the entry of a class or its nearest base."""
+    return next((table[base] for base in cls.__mro__ if base in table), None)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import sys
 import weakref
 from collections.abc import Callable, Sequence
@@ -15,6 +13,7 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.errors import PolydeviceError
 from polydevice.ops.op import Op
+from polydevice.stems import import_stems, stem_of, stems_in
 
 Outputs = Array | tuple[Array, ...]
 Implementation = Callable[..., Outputs]
@@ -77,11 +76,7 @@ def directly(op: type[Op], find: Finding) -> None:
     _DIRECT[op] = find
 
 
-@lru_cache(maxsize=1)
-def _stems() -> frozenset[str]:
-    """The modules that there are."""
-    package = importlib.import_module("polydevice_cpu.ops")
-    return frozenset(module.name for module in pkgutil.iter_modules(package.__path__))
+_CATALOGUE = "polydevice_cpu.ops"
 
 
 @lru_cache(maxsize=4096)
@@ -91,9 +86,9 @@ def _load(classes: tuple[type, ...]) -> None:
     A network needs some 15 of 58, which take 1.5 MB and 30 ms less. Of an operation whose module
     has a stem of its own, all are imported.
     """
-    stems = {cls.__module__.rpartition(".")[2] for cls in classes}
-    for stem in sorted(stems & _stems() or _stems()):
-        importlib.import_module(f"polydevice_cpu.ops.{stem}")
+    import_stems(
+        _CATALOGUE, set(map(stem_of, classes)) & stems_in(_CATALOGUE) or stems_in(_CATALOGUE)
+    )
 
 
 def once(make: Callable[[O], T]) -> Callable[[O], T]:

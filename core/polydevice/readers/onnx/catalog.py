@@ -7,8 +7,6 @@ that it maps to one to one (``@operation(..., onnx=...)``); its definition by an
 from __future__ import annotations
 
 import functools
-import importlib
-import pkgutil
 from collections.abc import Callable, Sequence
 from typing import Any, Union
 
@@ -17,6 +15,7 @@ from polydevice.node import Port
 from polydevice.ops.op import Op, find_in_domain, find_onnx_operation
 from polydevice.readers.onnx.protos.messages import FunctionProto, NodeProto, TypeProto
 from polydevice.readers.onnx.signatures import Schema, find_schema, find_signature
+from polydevice.stems import import_stems, stems_in
 
 Translated = Union[Port, "Sequence[Port | None]"]
 Translator = Callable[[Any], Translated]
@@ -57,16 +56,40 @@ def translates(*types: str, since: int = 1, domain: str = "") -> Callable[[Trans
     return register
 
 
-@functools.cache
-def _load() -> None:
-    package = importlib.import_module("polydevice.readers.onnx.operators")
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{package.__name__}.{module.name}")
+SELDOM = {
+    "attention": {"Attention"},
+    "control_flow": {"If", "Loop", "Scan"},
+    "forest": set(),
+    "linear": {"ai.onnx.ml"},
+    "microsoft_attention": {"com.microsoft", "RotaryEmbedding"},
+    "microsoft_group_query": {"com.microsoft"},
+    "microsoft_nchwc": {"com.microsoft.nchwc"},
+    "microsoft_normalization": {"com.microsoft", "SimplifiedLayerNormalization"},
+    "microsoft_quantize": {"com.microsoft"},
+    "recurrent": {"GRU", "LSTM", "RNN"},
+    "signal": {
+        *("CumProd", "CumSum", "DFT", "MelWeightMatrix", "Multinomial", "RandomNormal"),
+        *("RandomNormalLike", "RandomUniform", "RandomUniformLike", "STFT"),
+    },
+    "strings": {"ai.onnx.ml", "TfIdfVectorizer"},
+    "support_vectors": {"ai.onnx.ml"},
+    "trees": {"ai.onnx.ml"},
+}
+"""Modules of translators that few models need → operators, and domains, for which they are read."""
+
+_OPERATORS = "polydevice.readers.onnx.operators"
+
+
+@functools.lru_cache(maxsize=4096)
+def _load(domain: str, op_type: str) -> None:
+    """Import what may translate an operator."""
+    needed = (name for name, served in SELDOM.items() if domain in served or op_type in served)
+    import_stems(_OPERATORS, (stems_in(_OPERATORS) - SELDOM.keys()).union(needed))
 
 
 def find_translator(domain: str, op_type: str, version: int) -> Translator | None:
     """Return the newest translator not above the version."""
-    _load()
+    _load(domain, op_type)
     versions = _TABLE.get((domain, op_type), {})
     known = [since for since in versions if since <= version]
     return versions[max(known)] if known else None

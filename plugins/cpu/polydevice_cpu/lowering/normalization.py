@@ -19,7 +19,7 @@ from polydevice.ops.normalization import (
     GroupNormalization,
     NormalizeL2,
 )
-from polydevice.rewrites.rule import rules
+from polydevice.rewrites.rule import rule_of
 from polydevice_cpu.algorithms.by_machine.code import Code, has_avx512, parts_of
 from polydevice_cpu.algorithms.by_machine.reductions import layer_norm as row_code
 from polydevice_cpu.algorithms.by_machine.rows import norms, wide_rows
@@ -143,7 +143,9 @@ def lower_group_normalization(builder: PlanBuilder, node: Node) -> bool:
         return False
     builder.value(x)
     build = Emitter(node.name, origins=node.layers)
-    rules()[GroupNormalization].function(build, node.op, node.inputs)
+    rule = rule_of(GroupNormalization)
+    assert rule is not None
+    rule.function(build, node.op, node.inputs)
     builder.lower_instead(node.output, [each for each in build.emitted if each.constant is None])
     return True
 

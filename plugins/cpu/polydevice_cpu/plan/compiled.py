@@ -13,7 +13,6 @@ from polydevice.errors import ModelFileError
 from polydevice.locks import RLock
 from polydevice.memory_budget import MemoryBudget
 from polydevice.network import Network
-from polydevice.ops.control_flow import Iteration
 from polydevice.runtime.plan_cache import LEAST_BYTES, Bindings, PlanCache, Shapes, plans_limit
 from polydevice.runtime.templates import Templates
 from polydevice.shape import Shape
@@ -23,8 +22,6 @@ from polydevice_cpu.onednn.ahead import ahead
 from polydevice_cpu.passes import prepare
 from polydevice_cpu.plan.binding.bound import BoundPlan
 from polydevice_cpu.plan.binding.context import Context
-from polydevice_cpu.plan.binding.loops.growing import Growing
-from polydevice_cpu.plan.binding.loops.rounds import Rounds
 from polydevice_cpu.plan.binding.places import SMALL_BYTES, Places
 from polydevice_cpu.plan.binding.workspace import Workspace
 from polydevice_cpu.plan.building.builder import PlanBuilder, Settings
@@ -36,11 +33,14 @@ from polydevice_cpu.plan.in_tiles import in_tiles, tiles_of
 from polydevice_cpu.plan.plan import Plan, PlanParts
 from polydevice_cpu.plan.settling import Pauses, Settling
 from polydevice_cpu.plan.step import PrimitiveStep, TailStep
-from polydevice_cpu.plan.tails.tail import Tails
 from polydevice_cpu.proof.ledger import keep_verdicts
 
 if TYPE_CHECKING:
+    from polydevice.ops.control_flow import Iteration
+    from polydevice_cpu.plan.binding.loops.growing import Growing
+    from polydevice_cpu.plan.binding.loops.rounds import Rounds
     from polydevice_cpu.plan.filling.template import PlanTemplate
+    from polydevice_cpu.plan.tails.tail import Tails
 
 BEGINNINGS = 16
 """Sizes with which a loop begins that a request remembers: with other ones, others may be bound."""
@@ -126,8 +126,13 @@ class CompiledNetwork:
         self._shapes = shapes
         self._templates_of_classes: list[PlanTemplate] = []  # by the thread that settles alone
         self._settling = Settling() if settling is None else settling
-        are_open = not all(shape is not None and shape.is_static for shape in shapes)
-        self._tails = Tails(self._part, are_shared=are_open, is_limited=memory.is_set)
+
+    @cached_property
+    def _tails(self) -> Tails:
+        from polydevice_cpu.plan.tails.tail import Tails  # 0.3 MB, for sizes that data tells alone
+
+        are_open = not all(shape is not None and shape.is_static for shape in self._shapes)
+        return Tails(self._part, are_shared=are_open, is_limited=self.memory.is_set)
 
     @property
     def network(self) -> Network:
@@ -319,14 +324,18 @@ class CompiledNetwork:
             self._in_one_thread.plans.clear()
             self._in_one_thread.sizes.clear()
             self._in_one_thread.templates.clear()
-            self._in_one_thread._tails.clear()
+            self._in_one_thread._clear_tails()
         self.plans.clear()
         self.sizes.clear()
         self.templates.clear()
         self._templates_of_classes.clear()
         self.bodies.clear()
-        self._tails.clear()
+        self._clear_tails()
         self.weights.clear()
+
+    def _clear_tails(self) -> None:
+        if "_tails" in vars(self):
+            self._tails.clear()
 
     def request_plans(self, context: Context, workspace: Workspace | None = None) -> RequestPlans:
         """Return what a request runs this network with, in memory of its own or in this one."""
@@ -363,6 +372,8 @@ class RequestPlans:
         """Return the body of `op`, bound for all iterations; None where they may differ."""
         if None in shapes:
             return None
+        from polydevice_cpu.plan.binding.loops.rounds import Rounds  # as `growing`, for loops alone
+
         latest = self._latest_rounds
         if latest is None or latest.shapes != shapes or not latest.plan.is_final:
             plan = self.compiled.plan(shapes)
@@ -382,9 +393,9 @@ class RequestPlans:
 
     def _rounds(self) -> Bindings[Plan, Rounds]:
         """What the request has bound of the body for all iterations, whoever runs the loop."""
-        known = self.context.rounds.get(self.compiled)
+        known: Bindings[Plan, Rounds] | None = self.context.rounds.get(self.compiled)
         if known is None:
-            known = Bindings[Plan, Rounds](self.compiled.plans, self.compiled.plans_bytes)
+            known = Bindings(self.compiled.plans, self.compiled.plans_bytes)
             self.context.rounds[self.compiled] = known
         return known
 
@@ -395,6 +406,8 @@ class RequestPlans:
 
     def growing(self, op: Iteration, shapes: Shapes) -> Growing | None:
         """Return iterations of `op` that begin with inputs of these shapes for the second time."""
+        from polydevice_cpu.plan.binding.loops.growing import Growing
+
         if not self._is_read:  # walking through the body takes 50 us
             self._read, self._is_read = Growing.read(op, self.compiled.network), True
         if self._read is None or None in shapes:

@@ -8,7 +8,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.symbolic_trace import current_trace
-from polydevice_cpu.algorithms.by_machine.amx.layer import Kept, has_tiles_of_bytes
+from polydevice_cpu.algorithms.by_machine.amx.instructions import has_tiles_of_bytes
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.plan.step import CodeStep, PrimitiveStep, Step
@@ -64,5 +64,9 @@ def in_tiles(step: Step) -> Step:
 
 def tiles_of(steps: Sequence[Step]) -> list[Array]:
     """Return the weights of all steps in tiles."""
+    if not has_tiles_of_bytes():
+        return []
+    from polydevice_cpu.algorithms.by_machine.amx.layer import Kept  # 0.5 MB, for tiles alone
+
     kept = [step.code.kept for step in steps if isinstance(step, CodeStep)]
     return [each.matrices.weights.tiles for each in kept if isinstance(each, Kept)]

@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -93,6 +93,9 @@ class Plan:
         runs: how many those were.
         whole: makes the plan without strips; None where there is none.
     """
+
+    is_table: ClassVar[bool] = False
+    """Whether it is a `TablePlan`."""
 
     def __init__(self, parts: PlanParts) -> None:
         if parts.arena is None:

@@ -15,8 +15,7 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.ops.convolution import Convolution
 from polydevice.symbolic_trace import current_trace
-from polydevice_cpu.algorithms.by_machine.amx.digits import Digits
-from polydevice_cpu.algorithms.by_machine.amx.layer import has_tiles_of_bytes
+from polydevice_cpu.algorithms.by_machine.amx.instructions import has_tiles_of_bytes
 from polydevice_cpu.algorithms.by_machine.indexed.levels import Grid
 from polydevice_cpu.algorithms.by_machine.windows.covers import Windows
 from polydevice_cpu.algorithms.by_machine.windows.following import LONGEST_ROUNDED, Link
@@ -32,6 +31,7 @@ from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
     from polydevice.node import Node
+    from polydevice_cpu.algorithms.by_machine.amx.digits import Digits
     from polydevice_cpu.plan.building.builder import PlanBuilder
 
 LEAST, LEAST_ROW = 1 << 18, 8
@@ -215,7 +215,8 @@ def layer_of(
         links: likewise.
         windows: where they lie.
     """
-    # Networks without numbers of 16 bits need none of what it imports.
+    # Networks without numbers of 16 bits need none of what these import.
+    from polydevice_cpu.algorithms.by_machine.amx.digits import Digits
     from polydevice_cpu.plan.filling.by_machine.tiles import shared_weights
 
     sizes = len(integers), -1, *windows.sizes

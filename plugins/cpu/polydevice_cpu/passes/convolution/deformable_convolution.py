@@ -15,7 +15,6 @@ from polydevice.rewrites.facts import shape_of
 from polydevice.rewrites.rule import Rule
 from polydevice.tensor import TensorDesc
 from polydevice_cpu.algorithms.by_machine.code import has_avx512
-from polydevice_cpu.algorithms.by_machine.resampling import filters
 
 MOST_BYTES = 32 << 20
 """Of larger samples some rows at a time are multiplied, and not kept."""
@@ -46,6 +45,8 @@ class DeformableColumns(Op):
 
 def has_columns(x: Sequence[int], offsets: Sequence[int], kernel: Sequence[int]) -> bool:
     """Whether there is code that reads columns of such inputs in f32, and room for all of them."""
+    from polydevice_cpu.algorithms.by_machine.resampling import filters  # for few networks
+
     count = x[0] * x[1] * math.prod((*kernel, *offsets[2:]))
     return has_avx512() and 0 < 4 * count <= MOST_BYTES and filters.is_known(x[2:])
 

@@ -6,7 +6,6 @@ keep a variable register a starter here.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import TypeVar
@@ -14,6 +13,7 @@ from typing import TypeVar
 from polydevice.dtype import Array
 from polydevice.errors import InferenceError
 from polydevice.ops.op import Op
+from polydevice.stems import import_stems, stem_of
 from polydevice_cpu.implement import computing, find_implementation, find_writer
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.step import Compute, Start
@@ -33,27 +33,26 @@ def starts(*ops: type[Op]) -> Callable[[F], F]:
     return register
 
 
-@lru_cache(maxsize=1)
-def _load() -> None:
-    for module in ("control_flow", "state"):
-        importlib.import_module(f"polydevice_cpu.plan.array_steps.{module}")
+@lru_cache(maxsize=4096)
+def _load(stem: str) -> None:
+    import_stems("polydevice_cpu.plan.array_steps", {stem} & {"control_flow", "state"})
 
 
 def has_starter(op: type[Op]) -> bool:
     """Whether the operation can be computed on arrays."""
-    _load()
+    _load(stem_of(op))
     return op in _TABLE or find_implementation(op) is not None
 
 
 def starter_of(op: type[Op]) -> Callable[..., object] | None:
     """Return what computes an operation on arrays: what starts it, or its function."""
-    _load()
+    _load(stem_of(op))
     return _TABLE.get(op) or find_implementation(op)
 
 
 def starter(op: Op) -> Start:
     """Return what starts `op` for a request; raises InferenceError where nothing computes it."""
-    _load()
+    _load(stem_of(type(op)))
     special = _TABLE.get(type(op))
     if special is not None:
         return special(op)

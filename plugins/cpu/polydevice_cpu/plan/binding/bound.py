@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
+from typing import TYPE_CHECKING
 from weakref import WeakMethod
 
 from polydevice.bounds import current_bounds
@@ -30,8 +31,9 @@ from polydevice_cpu.plan.binding.stretches import Call, Together, is_recorded, s
 from polydevice_cpu.plan.binding.workspace import Workspace
 from polydevice_cpu.plan.plan import Plan
 from polydevice_cpu.plan.step import ArrayStep, Step
-from polydevice_cpu.plan.tables.bound import BoundTable
-from polydevice_cpu.plan.tables.plan import TablePlan
+
+if TYPE_CHECKING:
+    from polydevice_cpu.plan.tables.bound import BoundTable
 
 BOUND_BYTES = 6_000
 """What binding takes for each step."""
@@ -110,7 +112,13 @@ class BoundPlan:
 
     def _table_of(self, plan: Plan) -> BoundTable | None:
         """The table of a plan that is one."""
-        return BoundTable(plan, self._binder) if isinstance(plan, TablePlan) else None
+        if not plan.is_table:
+            return None
+        from polydevice_cpu.plan.tables.bound import BoundTable
+        from polydevice_cpu.plan.tables.plan import TablePlan  # for open sizes alone
+
+        assert isinstance(plan, TablePlan)
+        return BoundTable(plan, self._binder)
 
     def _bound_steps(self) -> list[BoundStep]:
         bind = self._binder.bind

@@ -55,6 +55,8 @@ class TablePlan(Plan):
         kept: storages for what depends on sizes alone, by number.
     """
 
+    is_table = True
+
     def __init__(
         self,
         parts: PlanParts,

@@ -28,6 +28,11 @@ def has_tiles(*beyond: str) -> bool:
     return has_instructions(_AMX) and has_avx512("amx_tile", *beyond) and _may_use_tiles()
 
 
+def has_tiles_of_bytes() -> bool:
+    """Whether there are tiles of bytes. Processors that have them all copy short rows fast."""
+    return has_tiles("amx_int8", "fsrm")
+
+
 @cache
 def _may_use_tiles() -> bool:
     """Ask Linux for tiles, for all threads that there will be."""

@@ -14,7 +14,7 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import cache_bytes, function_of
 from polydevice.symbolic_size import Number, is_within, largest, smallest
-from polydevice_cpu.algorithms.by_machine.amx.instructions import LANE, ROWS, has_tiles
+from polydevice_cpu.algorithms.by_machine.amx.instructions import LANE, ROWS
 from polydevice_cpu.algorithms.by_machine.amx.kernel import (
     MORE_SIZES,
     SIZES,
@@ -124,11 +124,6 @@ class Kept(NamedTuple):
 @lru_cache(maxsize=128)
 def _code(form: Form) -> bytes:
     return kernel(form)
-
-
-def has_tiles_of_bytes() -> bool:
-    """Whether there are tiles of bytes. Processors that have them all copy short rows fast."""
-    return has_tiles("amx_int8", "fsrm")
 
 
 def packed(weights: Array, gap: int, source: Array) -> Weights:

@@ -11,12 +11,12 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.symbolic_size import Number
+from polydevice_cpu.algorithms.by_machine.amx.instructions import has_tiles_of_bytes
 from polydevice_cpu.algorithms.by_machine.amx.kernel import Form
 from polydevice_cpu.algorithms.by_machine.amx.layer import (
     Matrices,
     Weights,
     code_of_pictures,
-    has_tiles_of_bytes,
     packed,
 )
 from polydevice_cpu.algorithms.by_machine.code import Code
