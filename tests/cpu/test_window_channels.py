@@ -7,8 +7,9 @@ import pytest
 
 from polydevice.processor.machine_code import cache_bytes
 from polydevice_cpu.algorithms.by_machine.windows.covers import Cover, Windows
+from polydevice_cpu.onednn import constants
 from polydevice_cpu.plan import settling
-from polydevice_cpu.plan.filling.by_machine import kinds_of_code, suitable_windows, weights
+from polydevice_cpu.plan.filling.by_machine import suitable_windows, weights
 from tests.cpu import models
 from tests.cpu.loading import image, load
 from tests.cpu.machine_code import compared, with_avx512, with_vectors
@@ -54,7 +55,7 @@ def test_many_channels_are_added_in_onednns_order():
         behind = tuple(each for _, each in case.pads)
         most = suitable_windows.most_in_lines(case.windows, case.result[1], case.result[3])
         sizes = case.source[1], case.result[3], most
-        if code != kinds_of_code.BY_LINES:
+        if code != constants.BY_LINES:
             continue
         if suitable_windows.is_in_order(case.windows, behind, *sizes):
             compared_ += 1

@@ -11,9 +11,10 @@ from polydevice_cpu.algorithms.by_machine.windows.covers import Windows
 from polydevice_cpu.algorithms.by_machine.windows.following import Function
 from polydevice_cpu.algorithms.by_machine.windows.tiles import Terms
 from polydevice_cpu.algorithms.by_machine.windows.window_code import Bundle
+from polydevice_cpu.onednn import constants
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.plan import settling
-from polydevice_cpu.plan.filling.by_machine import kinds_of_code, suitable_windows
+from polydevice_cpu.plan.filling.by_machine import suitable_windows
 from tests.cpu import models
 from tests.cpu.loading import image, load, wait_for_settling
 from tests.cpu.machine_code import by_machine_code, for_now, with_avx512
@@ -108,7 +109,7 @@ def test_answers_are_those_of_onednn_to_the_bit(groups):
         code, wanted = case.by_onednn()
         behind = tuple(each for _, each in case.pads)
         most = suitable_windows.MOST_CHANNELS
-        if code == kinds_of_code.OF_BLOCKS:
+        if code == constants.OF_BLOCKS:
             most = suitable_windows.most_in_groups(groups[2], groups[1])
         sizes = groups[1], case.result[3], most
         if code in suitable_windows.MOST_US and suitable_windows.is_in_order(

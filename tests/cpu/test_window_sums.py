@@ -18,14 +18,13 @@ from polydevice_cpu.algorithms.by_machine.windows.sums import (
 from polydevice_cpu.algorithms.by_machine.windows.tiles import Terms
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Attributes, Eltwise, Prelu, Sum
-from polydevice_cpu.onednn.constants import Algorithm, Arg
+from polydevice_cpu.onednn.constants import OF_BLOCKS, Algorithm, Arg, kind_of_code
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.engine import MemoryObject, address_of
 from polydevice_cpu.onednn.primitive import built, run_once
 from polydevice_cpu.onednn.primitives import convolution, pooling
 from polydevice_cpu.plan.building.weights import pack
 from polydevice_cpu.plan.filling.by_machine import suitable_windows as by_machine
-from polydevice_cpu.plan.filling.by_machine.kinds_of_code import OF_BLOCKS, kind_of_code
 from tests.cpu.loading import image
 from tests.cpu.machine_code import with_avx512, with_vectors
 from tests.guard_pages import SIDES, guarded

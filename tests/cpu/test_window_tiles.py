@@ -12,7 +12,7 @@ from polydevice_cpu.algorithms.by_machine.windows.sums import Constants, argumen
 from polydevice_cpu.algorithms.by_machine.windows.tiles import Terms
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Attributes, Eltwise
-from polydevice_cpu.onednn.constants import Algorithm, Arg
+from polydevice_cpu.onednn.constants import Algorithm, Arg, kind_of_code
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.engine import MemoryObject, address_of
 from polydevice_cpu.onednn.primitive import built, run_once
@@ -21,7 +21,6 @@ from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.building.weights import pack
 from polydevice_cpu.plan.filling import filled
 from polydevice_cpu.plan.filling.by_machine import suitable_windows as by_machine
-from polydevice_cpu.plan.filling.by_machine.kinds_of_code import kind_of_code
 from tests.cpu import models
 from tests.cpu.loading import asked_from_now, image, load, wait_for_settling
 from tests.cpu.machine_code import by_machine_code, with_avx512

@@ -6,6 +6,10 @@ The numbers come from the headers of oneDNN 3.2 and are the same up to 3.13.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from polydevice_cpu.onednn.primitive import Primitive
 
 MAX_RANK = 12
 ENGINE_CPU = 1
@@ -153,3 +157,16 @@ class Tag(IntEnum):
     LDGO = 5
     LDIGO = 6
     LDGOI = 31
+
+
+BY_LINES, OF_ONE_ELEMENT, OF_BLOCKS = "brgconv", "brgconv_1x1", "jit"
+DEPTHWISE, PRODUCT, POOL_OF_BYTES = "brdgmm_dw", "brg", "jit_int"
+"""Names of oneDNN's code, without the instructions it is for: AVX-512's, or AVX2's."""
+
+_INSTRUCTIONS = "avx512_core", "avx2"
+
+
+def kind_of_code(given: Primitive) -> str:
+    """Return the name of a primitive's code; nothing where it is for other instructions."""
+    name, _, instructions = given.implementation.partition(":")
+    return name if instructions in _INSTRUCTIONS else ""

@@ -11,6 +11,7 @@ from typing import Any
 
 from polydevice.dtype import Array
 from polydevice.processor.machine_code import function_of
+from polydevice_cpu.algorithms.by_machine.avx2 import shares as short_shares
 from polydevice_cpu.algorithms.by_machine.code import (
     PARTS_AT_ONCE,
     Code,
@@ -20,7 +21,6 @@ from polydevice_cpu.algorithms.by_machine.code import (
     may_share,
     told,
 )
-from polydevice_cpu.algorithms.by_machine.rows import emitted_shares
 from polydevice_cpu.onednn.engine import address_of
 
 SHARED = 1 << 13
@@ -397,7 +397,7 @@ def _prepared(shape: tuple[int, ...], threads: int, *, logarithm: bool) -> tuple
     each = -(-items // (threads * PARTS_AT_ONCE)) if shares_work(shape, threads) else items
     numbers = told(_ARGUMENTS, 0, 0, items, each, 0, length, behind, blocks, *_NUMBERS)
     if not has_avx512():
-        return emitted_shares.function(of_columns=behind != 1, logarithm=logarithm), numbers
+        return short_shares.function(of_columns=behind != 1, logarithm=logarithm), numbers
     if behind == 1:
         return function_of(_LOGARITHMS if logarithm else _ROWS), numbers
     if logarithm:

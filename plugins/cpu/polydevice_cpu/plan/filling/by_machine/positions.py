@@ -36,16 +36,16 @@ from polydevice_cpu.algorithms.by_machine.windows.sums import (
 )
 from polydevice_cpu.algorithms.by_machine.windows.tiles import Terms
 from polydevice_cpu.onednn.attributes import Attributes
-from polydevice_cpu.onednn.constants import Arg
+from polydevice_cpu.onednn.constants import (
+    OF_ONE_ELEMENT,
+    PRODUCT,
+    Arg,
+    kind_of_code,
+)
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor, is_open
 from polydevice_cpu.onednn.primitive import SymbolicPrimitive
 from polydevice_cpu.plan.filling.by_machine import integers
 from polydevice_cpu.plan.filling.by_machine.chains import chain_of, inputs_of, numbers_of
-from polydevice_cpu.plan.filling.by_machine.kinds_of_code import (
-    OF_ONE_ELEMENT,
-    PRODUCT,
-    kind_of_code,
-)
 from polydevice_cpu.plan.filling.by_machine.tiles import matrices_of, may_be_in_tiles
 from polydevice_cpu.plan.filling.by_machine.weights import in_rows
 from polydevice_cpu.plan.filling.recipe import Packing, ValueForm

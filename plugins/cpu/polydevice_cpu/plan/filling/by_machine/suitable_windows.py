@@ -13,7 +13,17 @@ from polydevice_cpu.algorithms.by_machine.windows.covers import Windows
 from polydevice_cpu.algorithms.by_machine.windows.following import Function
 from polydevice_cpu.algorithms.by_machine.windows.tiles import BLOCK
 from polydevice_cpu.onednn.attributes import Attributes
-from polydevice_cpu.onednn.constants import Algorithm, DataType
+from polydevice_cpu.onednn.constants import (
+    BY_LINES,
+    DEPTHWISE,
+    OF_BLOCKS,
+    OF_ONE_ELEMENT,
+    POOL_OF_BYTES,
+    PRODUCT,
+    Algorithm,
+    DataType,
+    kind_of_code,
+)
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor, is_open, is_strided
 from polydevice_cpu.onednn.primitive import Argument, Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.filling.by_machine.chains import by_channel_of, chain_of, is_known
@@ -22,15 +32,6 @@ from polydevice_cpu.plan.filling.by_machine.integers import (
     is_depthwise,
     is_of_bytes,
     pool_of_bytes,
-)
-from polydevice_cpu.plan.filling.by_machine.kinds_of_code import (
-    BY_LINES,
-    DEPTHWISE,
-    OF_BLOCKS,
-    OF_ONE_ELEMENT,
-    POOL_OF_BYTES,
-    PRODUCT,
-    kind_of_code,
 )
 from polydevice_cpu.plan.filling.by_machine.tiles import may_be_in_tiles
 from polydevice_cpu.plan.filling.by_machine.weights import bundle_of

@@ -32,7 +32,7 @@ from polydevice_cpu.algorithms.by_machine.windows.sums import (
 from polydevice_cpu.algorithms.by_machine.windows.tiles import Terms
 from polydevice_cpu.algorithms.by_machine.windows.transposed import Phase, calls_of_phases, phases
 from polydevice_cpu.onednn.attributes import Attributes
-from polydevice_cpu.onednn.constants import Arg
+from polydevice_cpu.onednn.constants import PRODUCT, Arg, kind_of_code
 from polydevice_cpu.onednn.descriptor import (
     Descriptor,
     channels_last_strides,
@@ -57,7 +57,6 @@ from polydevice_cpu.plan.filling.by_machine.integers import (
     packed_weights,
     prepared,
 )
-from polydevice_cpu.plan.filling.by_machine.kinds_of_code import PRODUCT, kind_of_code
 from polydevice_cpu.plan.filling.by_machine.pools import code_of_pool, is_of_largest
 from polydevice_cpu.plan.filling.by_machine.suitable_windows import (
     GEOMETRY,

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from polydevice_cpu.algorithms.by_machine import instructions
-from polydevice_cpu.algorithms.by_machine.rows import emitted_shares, shares
+from polydevice_cpu.algorithms.by_machine.avx2 import shares as short_shares
+from polydevice_cpu.algorithms.by_machine.rows import shares
 from polydevice_cpu.onednn.engine import address_of
 from tests.cpu.machine_code import with_avx2
 from tests.guard_pages import SIDES, guarded
@@ -24,7 +25,7 @@ SHAPES = [(5, 40, 1), (1, 1, 1), (3, 7, 1), (7, 130, 1), (2, 9, 5), (3, 40, 16),
 def without_avx512(monkeypatch):
     monkeypatch.setattr(instructions, "has_avx512", lambda *_: False)
     monkeypatch.setattr(shares, "has_avx512", lambda *_: False)
-    monkeypatch.setattr(emitted_shares, "function", emitted_shares.function.__wrapped__)
+    monkeypatch.setattr(short_shares, "function", short_shares.function.__wrapped__)
 
 
 def wanted(x, *, logarithm):
