@@ -29,6 +29,9 @@ from polydevice_cpu.plan.plan import Plan
 from polydevice_cpu.report import execution_graph, explanation
 from polydevice_cpu.runner import CpuRunner
 
+NODE_BYTES = 2000
+"""What a node takes with the passes applied, twice over, as sizes are filled into a copy."""
+
 
 def _heavy_type(options: CpuOptions) -> DataType:
     if options.enforce_f16:
@@ -39,14 +42,16 @@ def _heavy_type(options: CpuOptions) -> DataType:
 def _spare_bytes(network: Network, source: KeptSource) -> int:
     """What constants take that can be had again; 0 where something lives with the network's nodes.
 
-    That is what has a body, or a variable. The passes made some of them, others are in a file.
+    That is what has a body, or a variable. The passes made some of them, others are in a file; what
+    nodes take counts, too.
     """
     nodes = network.nodes()
     if any(node.op.has_bodies or node.op.is_stateful for node in nodes):
         return 0
     given = set(map(id, source.constants))
     arrays = [node.constant for node in nodes if id(node.constant) not in given]
-    return source.stored_bytes + sum(array.nbytes for array in arrays if array is not None)
+    made = sum(array.nbytes for array in arrays if array is not None)
+    return source.stored_bytes + made + NODE_BYTES * len(nodes)
 
 
 def _prepared(source: KeptSource, integers: UseOfIntegers) -> Network:
