@@ -143,7 +143,8 @@ class Primitive:
         if description is None or not passes_over(kind, description, arguments):
             return None
         made = cls(description, kind)
-        made.chain, made.made_of = _chain(kind, arguments), (kind, arguments)
+        told = [each.told() if isinstance(each, Attributes) else each for each in arguments]
+        made.chain, made.made_of = _chain(kind, arguments), (kind, told)
         if key is None:
             return made
         with _LOCK:
