@@ -16,7 +16,7 @@ pytestmark = with_tiles_of_bytes
 
 
 def layers(g, dtype, channels, rank):
-    """Convolutions of random form, of which some are added to what they read."""
+    """Convolutions of random form, of which some are added to what they read, and a large one."""
     x = g.source(dtype)
     for _ in range(4):
         y, results = convolution(g, x, channels, rank)
@@ -26,7 +26,9 @@ def layers(g, dtype, channels, rank):
         z = g.emit("Conv", x, w, kernel_shape=[1] * rank)
         z = activated(g, g.emit("Add", g.quantised_by(z, g.parameters(dtype, 0.2)), x))
         x = g.quantised_by(z, g.parameters(dtype, 0.3))
-    return x
+    w = g.weights((channels, channels, *[3] * rank), 0)
+    y = g.emit("Conv", x, w, kernel_shape=[3] * rank, pads=[1] * (2 * rank))
+    return g.quantised_by(y, g.parameters(dtype, 0.3))
 
 
 def rows(g, dtype, channels, _):

@@ -27,6 +27,7 @@ from polydevice.rewrites.integers.written_out import put_together
 from polydevice.rewrites.join_branches import join_branches
 from polydevice.rewrites.join_equals import join_equals
 from polydevice.rewrites.look_up_constants import look_up_constants
+from polydevice.rewrites.raise_strides import raise_strides
 from polydevice.rewrites.recognise.activation import recognise_activations
 from polydevice.rewrites.recognise.attention import recognise_attention
 from polydevice.rewrites.recognise.embedding import recognise_rotations
@@ -114,6 +115,7 @@ Stage = Callable[[Network, Wishes], int]
 ORDER: tuple[tuple[str, Stage], ...] = (
     ("settle lists", _settle_lists),  # first: how many tensors they have may be how often loops run
     ("unroll loops", _unroll),  # what is in them is a layer like any other from then on
+    ("raise strides", raise_strides),  # before roundings, functions like others, become integers
     ("hold integers", _hold),  # before folding, which would make floats of quantised weights
     ("prepare", _prepare),  # the device's own operations take the place of the model's
     ("fold constants", _fold),  # rules ask for numbers that shapes tell, and for weights
