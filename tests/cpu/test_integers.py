@@ -240,7 +240,10 @@ def table(request, monkeypatch):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_pointwise_operations_read_and_write_integers(core, table, seed):
-    """x * tanh(x) with a rounding between, as quantising tools write it, and sums."""
+    """x * tanh(x) with a rounding between, as quantising tools write it, and sums.
+
+    Where nothing looks it up, roundings on the way that nobody sees much of are left out.
+    """
     g = Graph(np.random.default_rng(seed))
     rng = g.rng
     dtype, kind = final(rng), final(rng)
@@ -254,8 +257,8 @@ def test_pointwise_operations_read_and_write_integers(core, table, seed):
     result = g.quantised(y, kind, float(rng.uniform(0.02, 0.1)))
     model = g.model(shape, dtype, {result: kind})
     # An inner result at a half may become another integer: 1/256 of at most 10.2, over 0.02.
-    least = "ByteFunction" if table else "QuantizeLinear"
-    check(core, model, {"x": spread(rng, shape, dtype)}, {result: 2}, least=least)
+    least, others = ("ByteFunction", 0.01) if table else ("QuantizeLinear", 0.2)
+    check(core, model, {"x": spread(rng, shape, dtype)}, {result: 2}, least=least, others=others)
 
 
 @pytest.mark.parametrize("levels", [256, 13])

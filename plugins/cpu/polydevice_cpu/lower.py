@@ -60,6 +60,7 @@ ELSEWHERE = {
     "fuse_normalization": ("normalization",),
     "fuse_quantize": ("quantize",),
     "grids": ("quantize",),
+    "ranges": ("quantize_linear",),
     "math": ("activation",),
     "quantize_linear": ("integers", "quantize"),
     "reshape": ("views",),

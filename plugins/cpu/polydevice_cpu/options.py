@@ -72,9 +72,10 @@ class CpuOptions(Options):
         "LP_TRANSFORMS_MODE",
         True,
         help="Compute the convolutions and matrix products of quantised networks on 8-bit "
-        "integers; NO computes them in floating point. Results may differ by one step of what "
-        "is quantised where a number lies at half a step, and where a sigmoid is not rounded "
-        "before the product with its argument.",
+        "integers, or in floating point with less roundings where the processor multiplies bytes "
+        "inexactly; NO computes them in floating point, exactly as their layers say. Results may "
+        "differ by one step of what is quantised where a number lies at half a step, and where "
+        "functions of 8-bit integers are not rounded on the way.",
     )
     row_group: int = option(
         "DYNAMIC_QUANTIZATION_GROUP_SIZE",

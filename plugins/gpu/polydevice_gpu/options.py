@@ -249,8 +249,8 @@ class GpuOptions(Options):
         help="Compute the convolutions and matrix products of quantised networks on 8-bit "
         "integers, where the device multiplies those faster than floats; NO computes them in "
         "floating point, exactly as their FakeQuantize or QuantizeLinear layers say. Results may "
-        "differ by one step of what is quantised where a number lies at half a step, and where a "
-        "sigmoid is not rounded before the product with its argument.",
+        "differ by one step of what is quantised where a number lies at half a step, and where "
+        "functions of 8-bit integers are not rounded on the way.",
     )
     nv12_two_inputs: Flag = option(
         "GPU_NV12_TWO_INPUTS",

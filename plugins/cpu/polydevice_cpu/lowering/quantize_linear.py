@@ -11,13 +11,14 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.rewrites.integers.dynamic_range import DynamicRange
 from polydevice_cpu.algorithms.by_machine import byte_table
-from polydevice_cpu.algorithms.by_machine.code import Code, Told, has_avx512
+from polydevice_cpu.algorithms.by_machine.code import Code, Told, has_avx512, has_vectors
 from polydevice_cpu.algorithms.by_machine.rows import ranges
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor
-from polydevice_cpu.ops.dynamic_range import write_range
+from polydevice_cpu.ops.dynamic_range import rounded_to_range, write_range
 from polydevice_cpu.passes.integers.byte_functions import ByteFunction
+from polydevice_cpu.passes.integers.ranges import RoundedToRange
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, ByMachine, Compute
 from polydevice_cpu.plan.value import Value
@@ -126,4 +127,35 @@ def lower_dynamic_range(builder: PlanBuilder, node: Node) -> bool:
     )
     for port, result in zip(node.outputs, results, strict=True):
         builder.set(port, result)
+    return True
+
+
+@lowers(RoundedToRange)
+def lower_rounded_to_range(builder: PlanBuilder, node: Node) -> bool:
+    """Round by machine code, in whatever order elements lie."""
+    if not has_vectors():
+        return False
+    value = builder.wide(builder.value(node.inputs[0]))
+    if value.strides is None or not value.has_no_gaps:
+        value = builder.dense(value)
+    assert value.strides is not None
+    result = builder.new(Descriptor.strided(value.shape, value.strides))
+    source, target = (each.view((each.elements,), (1,)) for each in (value, result))
+    op = node.operation(RoundedToRange)
+
+    def compute(x: Array, result: Array) -> tuple[()]:
+        result[...] = rounded_to_range(op, x)
+        return ()
+
+    def prepare(values: Sequence[Value]) -> Told | None:
+        return ranges.rounded(values[0].elements)
+
+    computed = ByMachine(compute, prepare, may_refuse=False)
+    builder.emit(
+        ArrayStep(
+            *(node.name, node.type, lambda _: computed, [source], [target], MACHINE_CODE),
+            writes=True,
+        )
+    )
+    builder.set(node.output, result)
     return True

@@ -1,4 +1,4 @@
-"""DynamicRange."""
+"""DynamicRange, and RoundedToRange."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.rewrites.integers.dynamic_range import DynamicRange
 from polydevice_cpu.implement import implements, writes
+from polydevice_cpu.passes.integers.ranges import RoundedToRange
 
 
 @implements(DynamicRange)
@@ -20,6 +21,15 @@ def dynamic_range(_: DynamicRange, x: Array) -> tuple[Array, Array]:
 def write_range(_: DynamicRange, x: Array, scale: Array, zero: Array) -> None:
     """Write both numbers."""
     scale[()], zero[()] = _range(x)
+
+
+@implements(RoundedToRange)
+def rounded_to_range(_: RoundedToRange, x: Array) -> Array:
+    """Round to the 256 numbers of the range."""
+    scale, zero = _range(x)
+    levels = np.clip(np.rint(x / scale), np.float32(-zero), np.float32(255 - zero))
+    result: Array = levels * scale + _NONE  # no zero is negative
+    return result
 
 
 def _range(x: Array) -> tuple[np.float32, int]:

@@ -22,8 +22,10 @@ from polydevice_cpu.passes.fuse_normalization import fuse_layer_norm, fuse_scale
 from polydevice_cpu.passes.integers.byte_functions import byte_functions
 from polydevice_cpu.passes.integers.compressed import compress_products
 from polydevice_cpu.passes.integers.compressed_recurrent import compress_recurrent
+from polydevice_cpu.passes.integers.fold_steps import fold_steps
 from polydevice_cpu.passes.integers.fuse_quantize import fuse_quantize
 from polydevice_cpu.passes.integers.grids import rounded_functions
+from polydevice_cpu.passes.integers.ranges import round_to_ranges
 from polydevice_cpu.passes.merge_additions import merge_additions
 from polydevice_cpu.passes.sink_squeeze import sink_squeeze
 from polydevice_cpu.passes.sink_views import sink_views
@@ -44,6 +46,7 @@ BEFORE: tuple[Pass, ...] = (
     fuse_pad,  # after folding, which computes how wide borders are
     widen_half,  # after folding, which has made f32 of most f16 weights
     byte_functions,  # whose roundings would become operations in f32
+    round_to_ranges,
     fuse_quantize,
     whole_products,
 )
@@ -87,6 +90,8 @@ def prepare(network: Network, integers: UseOfIntegers = DEFAULT_USE) -> None:
     rewrite(network, cpu_wishes(integers=stays, prepare=before))
     for pass_ in AFTER:
         pass_(network)
+    if stays:
+        fold_steps(network)  # once nothing asks any more what has been rounded to which steps
 
 
 def _prepare(network: Network, *, row_group: int) -> None:

@@ -20,7 +20,6 @@ from polydevice.rewrites.integers.integer_product import IntegerProduct
 from polydevice.rewrites.recognise.activation import RECOGNISED
 from polydevice.rewrites.recognise.embedding import Rotation
 from polydevice.rewrites.rule import first_of
-from polydevice_cpu.algorithms.by_machine import byte_table
 from polydevice_cpu.algorithms.by_machine.code import has_avx512
 from polydevice_cpu.passes.convolution.deformable_convolution import COLUMNS
 from polydevice_cpu.passes.convolution.grouped_convolution import GROUPED, GROUPED_INTEGERS
@@ -28,7 +27,9 @@ from polydevice_cpu.passes.convolution.transposed_convolution import (
     FEW_INTEGER_RESULTS,
     FEW_RESULTS,
 )
+from polydevice_cpu.passes.integers.byte_functions import is_looked_up
 from polydevice_cpu.passes.whole_rows import ROWS_PUT, ROWS_TAKEN
+from polydevice_cpu.processor import has_int8
 
 
 def _is_f32(node: Node) -> bool:
@@ -83,8 +84,9 @@ def cpu_wishes(*, integers: bool, prepare: Callable[[Network], None]) -> Wishes:
             NormalizeL2: _is_last,
             Rotation: lambda _: has_avx512(),
         },
-        integers=integers,
-        exact=byte_table.is_there(),
+        integers=integers and has_int8(),
+        floats=integers,
+        exact=is_looked_up,
         collect=True,
         select=True,
         join=True,

@@ -23,18 +23,20 @@ from polydevice.rewrites.integers.quantised import NARROW
 from polydevice.rewrites.pattern import Replacements
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
+from polydevice_cpu.processor import has_int8
 
 
 @operation("QuantizeDequantize", domain="polydevice.cpu")
 class QuantizeDequantize(Op):
-    """clip(round(x / scale), least - zero, most - zero) * scale, halves rounded to even.
+    """clip(round(x / divisor), least - zero, most - zero) * factor, halves rounded to even.
 
-    That is what ONNX's pair computes, to the last bit; zeros are +0.
+    That is what ONNX's pair computes, to the last bit, where both are its scale; zeros are +0.
 
-    Inputs:  x      any shape, f32
-             scale  one number, or one per channel [1, C, 1...], f32
-             zero   zero point, in the shape of scale, f32
-    Outputs: y      shape and type of x
+    Inputs:  x        any shape, f32
+             divisor  one number, or one per channel [1, C, 1...], f32
+             zero     zero point, in the shape of the divisor, f32
+             factor   in the shape of the divisor, f32
+    Outputs: y        shape and type of x
     Source:  ONNX QuantizeLinear-13 and DequantizeLinear-13
     """
 
@@ -43,7 +45,7 @@ class QuantizeDequantize(Op):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return shape and type of x; raises ShapeError where it has another number of channels."""
-        x, scale, _ = inputs
+        x, scale, *_ = inputs
         if x.shape is not None and scale.shape is not None:
             broadcast_onto(x.shape, Shape([1] * (len(x.shape) - len(scale.shape)) + [*scale.shape]))
         return [x.without_value()]
@@ -74,7 +76,7 @@ def fuse_quantize(network: Network) -> None:
             continue
         if not all(isinstance(reader.op, DequantizeLinear) for reader, _ in users[node.inputs[0]]):
             continue  # the integers are wanted
-        if len(users[node.output]) > 1 and inner.output.element_type in NARROW:
+        if has_int8() and len(users[node.output]) > 1 and inner.output.element_type in NARROW:
             continue  # and worth to be kept: bytes are read faster than f32
         parameters = _parameters(node, inner)
         if parameters is None:
@@ -91,7 +93,8 @@ def fuse_quantize(network: Network) -> None:
                 constant(f"{node.name}/{name}", array).output
                 for name, array in zip(("scale", "zero"), parameters, strict=True)
             ]
-            made[quantised] = replacements.put_node(node, op, [inner.inputs[0], *ports])
+            given = [inner.inputs[0], *ports, ports[0]]
+            made[quantised] = replacements.put_node(node, op, given)
         else:
             replacements.put(node.output, made[quantised])
     replacements.apply(network)

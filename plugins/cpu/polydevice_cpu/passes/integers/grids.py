@@ -10,8 +10,6 @@ import numpy as np
 from polydevice.dtype import Array, ElementType
 from polydevice.network import Network
 from polydevice.node import Evaluate, Node, Port, constant
-from polydevice.ops import activation
-from polydevice.ops import math as functions
 from polydevice.ops.op import Op, attribute, operation
 from polydevice.ops.pad import Pad
 from polydevice.ops.pointwise import BinaryPointwise, UnaryPointwise
@@ -21,6 +19,7 @@ from polydevice.tensor import TensorDesc
 from polydevice_cpu.algorithms.by_machine.code import has_avx512
 from polydevice_cpu.algorithms.by_machine.indexed.levels import LEVELS, Grid
 from polydevice_cpu.algorithms.precision import fits_f32
+from polydevice_cpu.passes.integers.byte_functions import FAST
 from polydevice_cpu.passes.integers.fuse_quantize import QuantizeDequantize
 
 LEAST = 1 << 15
@@ -81,19 +80,11 @@ def _rounded(node: Node) -> Grid | None:
         return op.result
     if not isinstance(op, QuantizeDequantize) or op.most - op.least + 1 != LEVELS:
         return None
-    scale, zero = (each.desc.constant for each in node.inputs[1:])
+    scale, zero = (each.desc.constant for each in node.inputs[1:3])
     if scale is None or zero is None or scale.size != 1:
         return None
     grid = Grid(float(scale.item()), int(zero.item()), op.least)
     return grid if all(map(fits_f32, (1 / grid.scale, *grid.limits))) else None
-
-
-_FAST: tuple[type[Op], ...] = (
-    *(activation.Relu, activation.PRelu, activation.Clamp, activation.HardSigmoid),
-    *(activation.HSwish, activation.HSigmoid, functions.Abs, functions.Identity),
-    *(functions.Negative, functions.Sign, functions.Ceiling, functions.Floor, functions.Sqrt),
-)
-"""Functions that take no longer than a look, or are parts of what computes their input."""
 
 
 class _Functions:
@@ -130,7 +121,7 @@ class _Functions:
                 return
             self._tables[source] = grid.numbers
         self._sources[node.output] = source
-        is_slow = isinstance(node.op, UnaryPointwise) and not isinstance(node.op, _FAST)
+        is_slow = isinstance(node.op, UnaryPointwise) and not isinstance(node.op, FAST)
         if is_slow or any(port in self._slow for port in given):
             self._slow.add(node.output)
 

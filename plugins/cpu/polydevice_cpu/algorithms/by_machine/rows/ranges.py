@@ -1,11 +1,35 @@
-"""The range of numbers as it is quantised to bytes, by machine code for AVX-512."""
+"""The range of numbers as it is quantised to bytes, and these rounded to it, by machine code."""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
 
 from polydevice.processor.machine_code import function_of
 from polydevice_cpu.algorithms.by_machine.code import Told, told
+from polydevice_cpu.algorithms.by_machine.instructions import (
+    ADD,
+    DIVIDE,
+    LOAD,
+    MAX,
+    MIN,
+    MUL,
+    R8,
+    R9,
+    R10,
+    RAX,
+    RBX,
+    RCX,
+    RDI,
+    RSI,
+    STORE,
+    SUB,
+    Instructions,
+)
 
 _ARGUMENTS = struct.Struct("@4q").pack
 """Numbers, the scale, the zero point, and how many numbers there are."""
@@ -58,3 +82,109 @@ def prepared(count: int) -> Told:
     point of a scale that is no number is 0.
     """
     return function_of(_RANGE), told(_ARGUMENTS, 0, 0, 0, count)
+
+
+_ROUND_ARGUMENTS = struct.Struct("@3q2f").pack
+"""Numbers, results, how many there are; the steps of a range, and the least scale."""
+
+_SOURCE, _RESULT, _COUNT, _STEPS, _TINY = 0, 1, 2, 6, 7
+"""Where they are, in numbers of 8 bytes, and of 4."""
+
+_HIGH, _LOW, _ODD, _X, _SPARE, _NOTHING = range(6)
+_SCALE, _LEAST, _MOST = _HIGH, _LOW, _ODD
+_SOME = 1
+
+
+def rounded(count: int) -> Told | None:
+    """Return code, likewise, that rounds so many numbers to the 256 of their range.
+
+    7,000 numbers take 4 us (a Zen of the first generation), NumPy's six calls 30.
+    """
+    function = _rounding()
+    tiny = float(np.finfo(np.float32).smallest_subnormal)
+    return None if function is None else (function, told(_ROUND_ARGUMENTS, 0, 0, count, 255, tiny))
+
+
+@lru_cache(maxsize=1)
+def _rounding() -> Any | None:
+    return function_of(_Rounded().emitted())
+
+
+class _Rounded(Instructions):
+    """Two loops: for the range of all numbers, and to round them."""
+
+    def __init__(self) -> None:
+        super().__init__(is_short=True)
+
+    def emitted(self) -> bytes:
+        """Return the code."""
+        self.begin(0)
+        self.load(RSI, RDI, _COUNT)
+        self.move(RCX, RSI)
+        rest = self.lanes - 1
+        self.raw(f"83e1{rest:02x}b801000000d3e0ffc8")  # and ecx; mov eax, 1; shl eax, cl; dec eax
+        self.set_mask(_SOME, RAX)
+        self.load(R8, RDI, _SOURCE)
+        self.load(R9, RDI, _RESULT)
+        for each in (_HIGH, _LOW, _ODD, _NOTHING):
+            self.clear(each)
+        self.move(R10, R8)
+        self._along((R10,), self._append_limits)
+        for kind, register in ((MAX, _HIGH), (MIN, _LOW), (ADD, _ODD)):
+            self.all_across(kind, register, _SPARE)
+        self._append_parameters()
+        self._along((R8, R9), self._append_rounding)
+        self.end(0)
+        return self.assembled()
+
+    def _along(self, pointers: Sequence[int], append: Callable[[int], None]) -> None:
+        """Append what is done to vectors, and with the mask of the last one."""
+        self.move(RCX, RSI)
+        self.raw(f"48c1e9{self.lanes.bit_length() - 1:02x}")  # shr rcx
+        few = self.ahead("0f84")  # jz
+        start = len(self.text)
+        append(0)
+        for pointer in pointers:
+            self.step(pointer, 4 * self.lanes)
+        self.again(RCX, start)
+        self.here(few)
+        self.move(RBX, RSI)
+        self.raw(f"4883e3{self.lanes - 1:02x}")  # and rbx
+        none = self.ahead("0f84")  # jz
+        append(_SOME)
+        self.here(none)
+
+    def _append_limits(self, mask: int) -> None:
+        """Append what finds the largest and the least; 0 times each is 0 unless one is odd."""
+        self.vector(LOAD, _X, 0, R10, mask=mask)
+        self.of_vectors(MAX, _HIGH, _HIGH, _X)
+        self.of_vectors(MIN, _LOW, _LOW, _X)
+        self.vector(0xB8, _ODD, _X, _NOTHING, kind=2, prefix=1, is_memory=False)
+
+    def _append_parameters(self) -> None:
+        """Append scale, and the ends of integers less the zero point."""
+        self.spread(_SPARE, RDI, behind=_STEPS)
+        self.of_vectors(SUB, _SCALE, _HIGH, _LOW)
+        self.of_vectors(DIVIDE, _SCALE, _SCALE, _SPARE)
+        self.of_vectors(ADD, _SCALE, _SCALE, _ODD)
+        self.spread(_X, RDI, behind=_TINY)
+        self.of_vectors(MAX, _SCALE, _X, _SCALE)  # the second one where that is NaN
+        self.of_vectors(DIVIDE, _LEAST, _LOW, _SCALE)
+        self.of_vectors(SUB, _X, _NOTHING, _SPARE)
+        self.of_vectors(MAX, _LEAST, _LEAST, _X)
+        self._round(_LEAST)
+        self.of_vectors(ADD, _MOST, _SPARE, _LEAST)
+
+    def _append_rounding(self, mask: int) -> None:
+        self.vector(LOAD, _X, 0, R8, mask=mask)
+        self.of_vectors(DIVIDE, _X, _X, _SCALE)
+        self._round(_X)
+        self.of_vectors(MAX, _X, _X, _LEAST)
+        self.of_vectors(MIN, _X, _X, _MOST)
+        self.of_vectors(MUL, _X, _X, _SCALE)
+        self.of_vectors(ADD, _X, _X, _NOTHING)
+        self.vector(STORE, _X, 0, R9, mask=mask)
+
+    def _round(self, x: int) -> None:
+        """Append what rounds to the nearest integer, halves to even."""
+        self.vector(0x08, x, 0, x, kind=3, prefix=1, is_memory=False, last_byte=0)

@@ -1,0 +1,1 @@
+"""Roundings to few levels, and functions of what was rounded: what may be left out."""
