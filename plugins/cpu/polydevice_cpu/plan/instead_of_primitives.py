@@ -14,6 +14,7 @@ from polydevice_cpu.algorithms.by_machine.reductions import layer_norm
 from polydevice_cpu.algorithms.by_machine.rows import chain as chains
 from polydevice_cpu.algorithms.by_machine.rows import elementwise, product
 from polydevice_cpu.algorithms.by_machine.small import Form
+from polydevice_cpu.algorithms.by_machine.windows.following import is_unlike_onednn
 from polydevice_cpu.onednn.attributes import Binary, Eltwise, PostOp, Sum
 from polydevice_cpu.onednn.constants import Algorithm, Arg
 from polydevice_cpu.plan.post_ops import link_of
@@ -51,8 +52,8 @@ _KINDS = {np.dtype(np.float32): "f", np.dtype(np.uint8): "u", np.dtype(np.int8):
 _WORD_BYTES = 4
 
 
-_UNLIKE_ONEDNN = (Algorithm.TANH, Algorithm.EXP, Algorithm.GELU_ERF)
-"""What is not the same to the bit as oneDNN's."""
+_UNLIKE_ONEDNN = (Algorithm.TANH, Algorithm.EXP)
+"""What is not the same to the bit as oneDNN's, of `_ACTIVATIONS`."""
 
 
 def by_machine(step: Step, *, as_onednn: bool = False, is_alone: bool = False) -> Step:
@@ -77,7 +78,9 @@ def by_machine(step: Step, *, as_onednn: bool = False, is_alone: bool = False) -
 def is_as_onednn(chain: Sequence[PostOp]) -> bool:
     """Whether code of these functions gives the same bits as oneDNN's."""
     functions = [each for each in chain if isinstance(each, Eltwise)]
-    return all(each.algorithm not in _UNLIKE_ONEDNN for each in functions)
+    links = [link for link in map(link_of, functions) if link is not None]
+    are_links = not any(is_unlike_onednn(link[0]) for link in links)
+    return are_links and all(each.algorithm not in _UNLIKE_ONEDNN for each in functions)
 
 
 def _pointwise(step: PrimitiveStep, may_be: elementwise.MayBe) -> CodeStep | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from polydevice_cpu.algorithms.by_machine import matrix_code
+from polydevice_cpu.algorithms.by_machine.code import has_avx512
 from polydevice_cpu.algorithms.by_machine.windows.following import LONGEST, Function, Link
 from polydevice_cpu.onednn.attributes import Binary, Eltwise, PostOp
 from polydevice_cpu.onednn.constants import Algorithm
@@ -23,6 +24,9 @@ _FUNCTIONS = {
     Algorithm.TANH: Function.TANH,
 }
 
+_FUNCTIONS_IN_HALVES = {Algorithm.GELU_TANH: Function.GELU_TANH}
+"""Those that have code where there is no AVX-512 alone."""
+
 OF_ONE_NUMBER: Mapping[Algorithm, Callable[[float], Link]] = {
     Algorithm.BINARY_MUL: lambda number: (Function.LINEAR, number, -0.0),
     Algorithm.BINARY_ADD: lambda number: (Function.LINEAR, 1.0, number),
@@ -40,9 +44,13 @@ OF_TENSORS: Mapping[Algorithm, Function] = {
 
 def link_of(post_op: PostOp) -> Link | None:
     """Return a function of one number; None where there is no code for it."""
-    if not isinstance(post_op, Eltwise) or post_op.algorithm not in _FUNCTIONS:
+    if not isinstance(post_op, Eltwise):
         return None
-    function = _FUNCTIONS[post_op.algorithm]
+    function = _FUNCTIONS.get(post_op.algorithm)
+    if function is None and not has_avx512():
+        function = _FUNCTIONS_IN_HALVES.get(post_op.algorithm)
+    if function is None:
+        return None
     if function is Function.RELU and post_op.alpha != 0:
         return Function.LEAKY, post_op.alpha, 0.0
     return function, post_op.alpha, post_op.beta

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
+from polydevice_cpu.algorithms.by_machine.avx2.sigmoids import Sigmoids
 from polydevice_cpu.algorithms.by_machine.instructions import (
     ADD,
     DIVIDE,
@@ -158,6 +159,9 @@ class Functions(Instructions):
         return result
 
     def _sigmoid(self, x: int, _: float, __: float) -> None:
+        if self.is_halved:
+            Sigmoids(self, TEMPORARY).logistic(x)
+            return
         zero = TEMPORARY[0]
         self.clear(zero)
         self.of_vectors(SUB, x, zero, x)
@@ -169,6 +173,9 @@ class Functions(Instructions):
 
     def _logistic(self, x: int, _: float, __: float) -> None:
         """As a sigmoid, and precise where that is small: exp(-|x|) or 1, by 1 + exp(-|x|)."""
+        if self.is_halved:
+            Sigmoids(self, TEMPORARY).logistic(x)
+            return
         given, share, zero = TEMPORARY[3], TEMPORARY[2], TEMPORARY[0]
         self.of_vectors(LOAD, given, 0, x)
         self.with_bits(OR, x, x, _SIGN)
@@ -183,6 +190,9 @@ class Functions(Instructions):
 
     def _tanh(self, x: int, _: float, __: float) -> None:
         """-e / (2 + e), e = exp(-2 |x|) - 1, and the sign of x."""
+        if self.is_halved:
+            Sigmoids(self, TEMPORARY).tanh(x)
+            return
         sign = TEMPORARY[3]
         self.with_bits(AND, sign, x, _SIGN)
         self.with_bits(OR, x, x, _SIGN)

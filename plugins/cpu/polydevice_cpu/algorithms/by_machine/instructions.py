@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 
+from polydevice_cpu.algorithms.by_machine.avx2.encoding import BEHIND
 from polydevice_cpu.algorithms.by_machine.avx2.halves import MissingInstructionError, halved
 from polydevice_cpu.algorithms.by_machine.avx2.homes import ROOM_BYTES
 from polydevice_cpu.algorithms.by_machine.avx2.operations import (
@@ -320,6 +321,21 @@ class Instructions:
             self.text += struct.pack("<BBb", 0x44 | (register & 7) << 3, place, behind)
         if last_byte is not None:
             self.text.append(last_byte)
+
+    def literal(
+        self, opcode: int, register: int, first: int, bits: int, *, kind: int = 1, prefix: int = 0
+    ) -> None:
+        """Add an instruction, where vectors are in halves: register = first and 32 bits throughout.
+
+        They lie behind the code in all elements of a vector, so that no register has to hold them:
+        an instruction less than with one number in memory.
+        """
+        at = Vector(
+            *(len(self.text), opcode, register, first, BEHIND, None, 1, bits),
+            *(kind, prefix, True, 0, True, False, None),
+        )
+        self._halved.append(at)
+        self.text += _PLACE
 
     def of_vectors(self, opcode: int, register: int, first: int, second: int) -> None:
         """Register = first and second."""

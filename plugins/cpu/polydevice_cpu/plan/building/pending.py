@@ -213,6 +213,8 @@ class Pending:
             return False
         if self._by_rows and any(chains.is_slow_in_rows(post_op) for post_op in post_ops):
             return False
+        if Arg.WEIGHTS in self._arguments and any(map(chains.is_quicker_apart, post_ops)):
+            return False
         for operand in (operands or {}).values():
             if isinstance(operand.source, Value) and self._sight.repeats(operand.descriptor.shape):
                 return False

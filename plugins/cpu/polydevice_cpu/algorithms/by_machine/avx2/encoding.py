@@ -7,9 +7,14 @@ from typing import NamedTuple
 
 RSP = 4
 
+BEHIND = -1
+"""In place of a base: what lies behind the code; the distance is told later."""
+
+DISTANCE_BYTES = 4
+
 
 class Place(NamedTuple):
-    """An address: base + scaled * times + so many bytes."""
+    """An address: base + scaled * times + so many bytes; of constants `BEHIND` code, a number."""
 
     base: int
     scaled: int | None = None
@@ -44,12 +49,17 @@ def encoded(
     if isinstance(last, Place):
         index, base = last.scaled or 0, last.base
     assert isinstance(base, int)
+    is_behind = base == BEHIND
+    if is_behind:
+        base = 0
     high = (register >> 3 ^ 1) << 7 | (index >> 3 ^ 1) << 6 | (base >> 3 ^ 1) << 5 | kind
     other = 0 if first is None else first
     second = wide << 7 | (~other & 15) << 3 | (not is_short) << 2 | prefix
     text = bytes((0xC4, high, second, opcode))
     if not isinstance(last, Place):
         return text + bytes((0xC0 | (register & 7) << 3 | base & 7,))
+    if is_behind:
+        return text + bytes((5 | (register & 7) << 3,)) + bytes(DISTANCE_BYTES)
     offset = last.offset_bytes
     is_near = -128 <= offset <= 127
     mode = 0x40 if is_near else 0x80

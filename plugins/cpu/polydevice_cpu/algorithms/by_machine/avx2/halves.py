@@ -11,7 +11,12 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from polydevice_cpu.algorithms.by_machine.avx2.encoding import Place, encoded
+from polydevice_cpu.algorithms.by_machine.avx2.encoding import (
+    BEHIND,
+    DISTANCE_BYTES,
+    Place,
+    encoded,
+)
 from polydevice_cpu.algorithms.by_machine.avx2.homes import HALF_BYTES, Homes, clears, index_of
 from polydevice_cpu.algorithms.by_machine.avx2.operations import (
     WAYS,
@@ -28,10 +33,10 @@ _S0, _S1, _S2 = range(13, 16)
 
 _COMMUTATIVE = {(1, 0, 0x58), (1, 0, 0x59), (1, 1, 0xDB), (1, 1, 0xEB), (1, 1, 0xEF), (1, 1, 0xFE)}
 
-_BITS = struct.pack("<16I", *(1 << element for element in range(16)))
-"""Which bit of a mask each element has."""
-
-_JUMP_BYTES = 4
+_BITS = [
+    struct.pack("<8I", *(1 << element for element in range(half, half + 8))) for half in (0, 8)
+]
+"""Which bit of a mask each element has, by half."""
 
 _EQUAL, _BELOW, _NOT_ABOVE, _UNLIKE, _NOT_BELOW, _ABOVE = 0, 1, 2, 4, 5, 6
 """How integers are compared."""
@@ -66,8 +71,10 @@ def halved(
 class _Halved:
     homes: Homes
     text: bytearray = field(default_factory=bytearray)
-    of_bits: list[tuple[int, int]] = field(default_factory=list)
-    """Where distances to `_BITS` end, and of which half."""
+    constants: list[bytes] = field(default_factory=list)
+    """What lies behind the code."""
+    distances: list[tuple[int, int, int]] = field(default_factory=list)
+    """Where distances to constants end, where their instructions do, and of which constants."""
 
     def of(
         self,
@@ -102,14 +109,12 @@ class _Halved:
 
         for end, to in jumps.items():
             place = there(end)
-            self.text[place - _JUMP_BYTES : place] = struct.pack("<i", there(to) - place)
+            self.text[place - DISTANCE_BYTES : place] = struct.pack("<i", there(to) - place)
         self.text += bytes(-len(self.text) % HALF_BYTES)
-        for end, half in self.of_bits:
-            distance = len(self.text) + HALF_BYTES * half - end
-            self.text[end - 4 : end] = struct.pack("<i", distance)
-        if self.of_bits:
-            self.text += _BITS
-        return bytes(self.text)
+        for end, next_, number in self.distances:
+            distance = len(self.text) + HALF_BYTES * number - next_
+            self.text[end - DISTANCE_BYTES : end] = struct.pack("<i", distance)
+        return bytes(self.text) + b"".join(self.constants)
 
     # -- instructions -------------------------------------------------------------------------
 
@@ -129,8 +134,17 @@ class _Halved:
         self.text += encoded(
             *(opcode, register, first, last), kind=kind, prefix=prefix, wide=wide, is_short=is_short
         )
+        end = len(self.text)
         if last_byte is not None:
             self.text.append(last_byte & 0xFF)
+        if isinstance(last, Place) and last.base == BEHIND:
+            self.distances.append((end, len(self.text), last.offset_bytes))
+
+    def _constant(self, bytes_: bytes) -> Place:
+        """Where a constant lies, which all code here has once."""
+        if bytes_ not in self.constants:
+            self.constants.append(bytes_)
+        return Place(BEHIND, offset_bytes=self.constants.index(bytes_))
 
     def _load(self, register: int, last: int | Place) -> int:
         """Load what is not in a register; return which register has it."""
@@ -166,6 +180,8 @@ class _Halved:
         """
         if not each.is_memory:
             return self.homes.of(each.base, half)
+        if each.base == BEHIND:
+            return self._constant(struct.pack("<I", each.offset_bytes) * 8)
         if each.is_one:
             if half == 0 or each.mask:
                 kind = 0x19 if each.wide else 0x18
@@ -431,7 +447,7 @@ class _Halved:
             self._add(0x6E, _S0, None, each.other, prefix=1, is_short=True)  # vmovd
             self._add(0x58, _S0, None, _S0, kind=2, prefix=1)
             for half, place in enumerate(places):
-                self._load_bits(half)
+                self._load(_S1, self._constant(_BITS[half]))
                 self._add(0xDB, _S2, _S0, _S1, prefix=1)
                 self._add(0x76, _S2, _S2, _S1, prefix=1)
                 self._add(0x11, _S2, None, place)
@@ -465,12 +481,6 @@ class _Halved:
         self._add(0x63, _S0, _S0, _S0, prefix=1)  # vpacksswb
         self._add(0x00, _S0, None, _S0, kind=3, prefix=1, wide=True, last_byte=0x08)
         self._add(0xD7, register, None, _S0, prefix=1, is_short=True)  # vpmovmskb
-
-    def _load_bits(self, half: int) -> None:
-        """Load which bit each element has, from behind the code."""
-        # vmovups ymm14, [rip + …]
-        self.text += bytes((0xC4, 0x61, 0x7C, 0x10, 0x05 | (_S1 & 7) << 3)) + bytes(4)
-        self.of_bits.append((len(self.text), half))
 
 
 def _place(each: Vector, half: int, bytes_: int = HALF_BYTES) -> Place:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from enum import Enum
 from functools import partial
 
+from polydevice_cpu.algorithms.by_machine.avx2.sigmoids import Sigmoids
+from polydevice_cpu.algorithms.by_machine.code import has_avx512
 from polydevice_cpu.algorithms.by_machine.instructions import (
     ADD,
     DIVIDE,
@@ -49,6 +51,8 @@ class Function(Enum):
     """Of what e^x - 1 is multiplied by, and 0."""
     GELU = "gelu"
     """With the error function."""
+    GELU_TANH = "gelu by tanh"
+    """There is code for halves of vectors."""
     TANH = "tanh"
     PRELU = "prelu"
     """Of a slope for each channel."""
@@ -88,8 +92,18 @@ ELSEWHERE = Function.ADD, Function.SUBTRACT, Function.MOVE
 _OF_PLACES = {*_OPCODES, *BY_CHANNEL, Function.MOVE}
 """Those that compute otherwise for each channel or position."""
 
-UNLIKE_ONEDNN = Function.GELU, Function.TANH
-"""What is not the same to the bit as oneDNN's."""
+_SIGMOIDS = (
+    *(Function.LOGISTIC, Function.SWISH, Function.GELU, Function.GELU_TANH, Function.TANH),
+)
+"""What is computed in fewer steps where vectors are in halves."""
+
+
+def is_unlike_onednn(function: Function) -> bool:
+    """Return whether something is not the same to the bit as oneDNN's."""
+    return function in {Function.GELU, Function.TANH} or (
+        function in _SIGMOIDS and not has_avx512()
+    )
+
 
 AS_FLOATS = 0x5B
 """The instruction that makes integers of 32 bits floats."""
@@ -148,6 +162,10 @@ def append_function(
         assert isinstance(code, WindowCode)
         _append_of_places(code, sums, function, where)
         return
+    if code.is_halved and function in _SIGMOIDS:
+        for sum_ in sums:
+            _append_sigmoid(code, sum_, function, own)
+        return
     if function in _OF_POWERS_OF_E:
         for sum_ in sums:
             _append_of_powers(code, sum_, function, own, of_powers)
@@ -158,6 +176,21 @@ def append_function(
     code.spread(_MOVED, RDI, behind=own + 1)
     for sum_ in sums:
         _append_short(code, sum_, function)
+
+
+def _append_sigmoid(code: Instructions, sum_: int, function: Function, own: int) -> None:
+    """Compute a function that is made of the logistic one, or as it is."""
+    sigmoids = Sigmoids(code, (_MOVED, _COPY, _POWER, _SHARE))
+    if function is Function.LOGISTIC:
+        sigmoids.logistic(sum_)
+    elif function is Function.SWISH:
+        sigmoids.swish(sum_, RDI, own)
+    elif function is Function.GELU:
+        sigmoids.gelu(sum_)
+    elif function is Function.TANH:
+        sigmoids.tanh(sum_)
+    else:
+        sigmoids.gelu_tanh(sum_)
 
 
 def _append_short(code: Instructions, sum_: int, function: Function) -> None:
@@ -252,7 +285,7 @@ def _append_of_powers(
         behind = place + _NUMBERS.index("one")
         code.vector(opcode, register, first, RDI, behind=behind, is_one=True)
 
-    if function in UNLIKE_ONEDNN:
+    if function in {Function.GELU, Function.TANH}:
         append = _append_gelu if function is Function.GELU else _append_tanh
         append(code, sum_, place)
         return

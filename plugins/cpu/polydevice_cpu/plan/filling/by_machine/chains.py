@@ -13,9 +13,9 @@ from polydevice.symbolic_size import Number, is_symbolic
 from polydevice_cpu.algorithms.by_machine.windows.following import (
     BY_CHANNEL,
     LONGEST_ROUNDED,
-    UNLIKE_ONEDNN,
     Function,
     Link,
+    is_unlike_onednn,
 )
 from polydevice_cpu.onednn.attributes import Attributes, Binary, PostOp, Prelu, Sum
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType
@@ -51,7 +51,7 @@ def chain_of(
     ]
     found = tuple(each for each in made if each is not None)
     functions = [function for function, *_ in found]
-    if as_onednn and not set(functions).isdisjoint(UNLIKE_ONEDNN):
+    if as_onednn and any(map(is_unlike_onednn, functions)):
         return None
     is_known = len(found) == len(made) <= LONGEST_ROUNDED
     return found if is_known and sum(map(functions.count, BY_CHANNEL)) < 2 else None

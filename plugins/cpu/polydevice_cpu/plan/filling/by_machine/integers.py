@@ -22,9 +22,9 @@ from polydevice_cpu.algorithms.by_machine.windows.following import (
     BY_CHANNEL,
     ELSEWHERE,
     LONGEST_ROUNDED,
-    UNLIKE_ONEDNN,
     Function,
     Link,
+    is_unlike_onednn,
 )
 from polydevice_cpu.algorithms.by_machine.windows.integers import TOGETHER, Held, Integers
 from polydevice_cpu.algorithms.by_machine.windows.sums import Constants, Functions
@@ -106,7 +106,7 @@ class Prepared(NamedTuple):
             steps: how many.
             most_us: what they may in floats; in plans that run often less than `LESS_US`.
         """
-        if not set(self.functions.chain).isdisjoint(UNLIKE_ONEDNN):
+        if any(map(is_unlike_onednn, self.functions.chain)):
             return False  # of all sizes
         most_us = most_us * LONGER if most_us > LESS_US else most_us
         return bool(is_within(steps * self.more_ns, (most_us + LESS_US) * 1e3))
@@ -330,7 +330,7 @@ def _links(
 def _has_unlike(given: SymbolicPrimitive) -> bool:
     """Whether something follows that is not the same to the bit as oneDNN's."""
     links = map(link_of, _sides(given).attributes.post_ops)
-    return any(link is not None and link[0] in UNLIKE_ONEDNN for link in links)
+    return any(link is not None and is_unlike_onednn(link[0]) for link in links)
 
 
 def _link(
