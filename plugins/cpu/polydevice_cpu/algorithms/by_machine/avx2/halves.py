@@ -63,8 +63,7 @@ def halved(
     Raises:
         MissingInstructionError: one is not known.
     """
-    loops = [(to, end) for end, to in jumps.items() if to < end]
-    return _Halved(Homes(operations, loops, halves)).of(text, operations, jumps)
+    return _Halved(Homes(operations, jumps, halves)).of(text, operations, jumps)
 
 
 @dataclass

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from polydevice_cpu.algorithms.by_machine.avx2.encoding import RSP, Place
 from polydevice_cpu.algorithms.by_machine.avx2.operations import WAYS, OnMask, Vector, Way
@@ -20,7 +21,14 @@ ROOM_BYTES = 2 * HALF_BYTES * (VECTORS + MASKS)
 _DEEPEST, _OFTEN = 6, 8
 """Loops within each other that count, and how often each is taken to run."""
 
+_BETWEEN = range(REGISTERS, 16)
+"""The other three."""
+
 _CLEARS = {(1, 1, 0xEF), (1, 0, 0x57)}
+
+
+Part = list[Vector | OnMask]
+"""Instructions that follow each other."""
 
 
 class Homes:
@@ -34,15 +42,40 @@ class Homes:
     def __init__(
         self,
         operations: Sequence[Vector | OnMask],
-        loops: Iterable[tuple[int, int]],
+        jumps: Mapping[int, int],
         halves: int,
     ) -> None:
         self.halves = halves
         vectors = [each for each in operations if isinstance(each, Vector)]
         self.single = _single(vectors)
         self._homes: dict[tuple[int, int], int | Place] = {}
+        loops = [(to, end) for end, to in jumps.items() if to < end]
+        by_use = _by_use(vectors, loops, self.single if halves > 1 else frozenset())
+        if halves == 1:
+            by_use = self._place_brief(by_use, _parts(operations, jumps))
+        self._place(by_use)
+
+    def _place_brief(self, by_use: list[int], parts: Sequence[Part]) -> list[int]:
+        """Give registers for what comes between to vectors where nothing does; return the others.
+
+        Those that are used beside them come first: on the stack, they would need such registers.
+        """
+        known = _brief(parts)
+        brief = [vector for vector in by_use if vector in known][: len(_BETWEEN)]
+        used = [{number for each in part for number in _numbers_of(each)} for part in parts]
+        beside = set().union(*(each for each in used if not each.isdisjoint(brief)))
+        beside -= {*brief}
+        if len(beside) > REGISTERS:
+            return by_use
+        for vector, home in zip(brief, _BETWEEN, strict=False):
+            self._homes |= {(vector, half): home for half in range(2)}
+        others = [vector for vector in by_use if vector not in brief]
+        return sorted(others, key=lambda vector: vector not in beside)
+
+    def _place(self, vectors: Iterable[int]) -> None:
+        """Give vectors homes, in this order."""
         free, slot = list(range(REGISTERS)), 0
-        for vector in _by_use(vectors, [*loops], self.single if halves > 1 else frozenset()):
+        for vector in vectors:
             halves = 1 if vector in self.single else self.halves
             if halves <= len(free):
                 homes: list[int | Place] = [free.pop(0) for _ in range(halves)]
@@ -85,6 +118,44 @@ def touched(each: Vector) -> tuple[int | None, list[int]]:
     if way is Way.SUM:
         return each.register, [each.first, *last, each.register]
     return each.register, last
+
+
+def _parts(operations: Sequence[Vector | OnMask], jumps: Mapping[int, int]) -> list[Part]:
+    """Instructions, cut where jumps are and where these lead to."""
+    cuts, parts = sorted({*jumps, *jumps.values()}), dict[int, Part]()
+    for each in operations:
+        parts.setdefault(bisect.bisect_right(cuts, each.place), []).append(each)
+    return [*parts.values()]
+
+
+def _brief(parts: Sequence[Part]) -> set[int]:
+    """Vectors that are set and then read within parts where nothing comes between.
+
+    These are of instructions that load a vector, fill it with a number from memory, or add products
+    of vectors.
+    """
+    found, others = set[int](), set[int]()
+    for part in parts:
+        is_plain, known = all(map(_is_plain, part)), set[int]()
+        for each in part:
+            if isinstance(each, Vector):
+                sets, reads = touched(each)
+                others.update(number for number in reads if number not in known)
+                known |= set() if sets is None else {sets}
+        (found if is_plain else others).update(known)
+    return found - others
+
+
+def _numbers_of(each: Vector | OnMask) -> list[int]:
+    return _numbers(each) if isinstance(each, Vector) else []
+
+
+def _is_plain(each: Vector | OnMask) -> bool:
+    """Whether an instruction needs no other register, where its vectors are in some."""
+    if isinstance(each, OnMask) or each.mask:
+        return False
+    way = WAYS.get(each.key)
+    return way in ((Way.MOVE, Way.SPREAD) if each.is_memory else (Way.SUM,))
 
 
 def index_of(each: Vector) -> int:

@@ -12,8 +12,8 @@ from polydevice_cpu.algorithms.by_machine.windows.window_code import Bundle, lan
 TILES = {1: Tile(1, 12), 2: Tile(2, 12), 3: Tile(3, 8)}
 """Blocks of channels → what is computed at once."""
 
-SHORT_TILES = {1: Tile(1, 10), 2: Tile(2, 5), 3: Tile(3, 3)}
-"""The same of vectors of 8 numbers: 13 hold sums, weights of an element and what it multiplies."""
+SHORT_TILES = {1: Tile(1, 10), 2: Tile(2, 6), 3: Tile(3, 4)}
+"""The same of vectors of 8 numbers: 16 hold sums, weights of an element and what it multiplies."""
 
 TILES_OF_BYTES = {1: Tile(1, 12), 2: Tile(2, 10), 3: Tile(3, 6)}
 """The same of bytes, whose sums leave room for what moves them."""
@@ -108,11 +108,16 @@ class Cover(NamedTuple):
             return [(OWN_TILE, blocks)]
         if self.is_own:
             tiles = [(Tile(OF_ONE, 1), blocks // OF_ONE), (Tile(blocks % OF_ONE, 1), 1)]
+        elif not has_avx512():
+            threes, left = divmod(blocks, 3)
+            if left == 1 and threes:  # four are two pairs
+                threes, left = threes - 1, 4
+            tiles = [(SHORT_TILES[3], threes), (SHORT_TILES[2], left // 2)]
+            tiles.append((SHORT_TILES[1], left % 2))
         else:
             is_odd = blocks % 2
             pairs = (blocks - 3 * is_odd) // 2 if blocks > 2 else blocks // 2
             known = TILES if self.numbers.source == FLOATS.source else TILES_OF_BYTES
-            known = known if has_avx512() else SHORT_TILES
             tiles = [(known[2], pairs), (known[3 if blocks > 2 else 1], is_odd)]
         return [(tile, count) for tile, count in tiles if tile.blocks * count]
 

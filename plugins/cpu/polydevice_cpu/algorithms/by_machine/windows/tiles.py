@@ -81,6 +81,9 @@ _FACTOR, _LEAST = 27, 25
 _FACTORS, _SPREADS = range(24, 30), (30, 31)
 """Vectors besides the sums, which are the first ones."""
 
+_BRIEF_FACTORS, _BRIEF_SPREADS = range(18, 21), (21, 22)
+"""The same of short vectors without masks: nothing else uses these, see `avx2.homes`."""
+
 
 def append_item(
     code: WindowCode,
@@ -231,17 +234,20 @@ def _append_elements(code: Instructions, tile: Tile, masks: Sequence[int], count
     Short vectors are too few for the weights of two: those of the second one take their place.
     """
     together = [range(count)] if not code.is_halved else [range(n, n + 1) for n in range(count)]
-    places = (RDI,), (RDI, R11, 1)
+    places, vectors, spreads = ((RDI,), (RDI, R11, 1)), _FACTORS, _SPREADS
+    if code.is_halved and not any(masks):
+        vectors, spreads = _BRIEF_FACTORS, _BRIEF_SPREADS
     for numbers in together:
         factors = [
-            (number, _FACTORS[(number - numbers[0]) * tile.blocks :][: tile.blocks])
+            (number, vectors[(number - numbers[0]) * tile.blocks :][: tile.blocks])
             for number in numbers
         ]
         for number, each in factors:
             for block, (mask, factor) in enumerate(zip(masks, each, strict=True)):
                 code.vector(LOAD, factor, 0, *places[number], behind=block, mask=mask)
         code.move(R8, RBP)
-        at_positions(code, tile.width, R8, RAX, R15, partial(_append_products, code, tile, factors))
+        append = partial(_append_products, code, tile, factors, spreads)
+        at_positions(code, tile.width, R8, RAX, R15, append)
     code.scaled(RBP, RBP, R10, count)
     code.scaled(RDI, RDI, R11, count)
 
@@ -250,6 +256,7 @@ def _append_products(
     code: Instructions,
     tile: Tile,
     factors: Sequence[tuple[int, Sequence[int]]],
+    spreads: Sequence[int],
     position: int,
     *place: int,
 ) -> None:
@@ -259,7 +266,7 @@ def _append_products(
         for number, (factor,) in factors:
             product(position, factor, *place, behind=number, is_one=True)
         return
-    for (number, each), spread in zip(factors, _SPREADS, strict=False):
+    for (number, each), spread in zip(factors, spreads, strict=False):
         code.spread(spread, *place, behind=number)
         for block, factor in enumerate(each):
             product(block * tile.width + position, factor, spread, is_memory=False)
