@@ -149,8 +149,10 @@ def at_positions(given: SymbolicPrimitive, sizes: int) -> AtPositions | None:
     if any(function in BY_CHANNEL for function, *_ in chain or ()):
         return None
     if _is_in_chunks(given) and stays:
-        stays = False
-        if channels > MOST_IN_CHUNKS or given.threads > 1 or not _may_be_in_chunks(chain or ()):
+        stays = _is_by_avx2(given) and not _may_be_in_chunks(chain or ())
+        if channels > MOST_IN_CHUNKS or given.threads > 1:
+            return None
+        if not (stays or _may_be_in_chunks(chain or ())):
             return None
     is_known = not any(map(is_symbolic, weights.shape)) and not isinstance(bias, SymbolicDescriptor)
     has_code = (
@@ -271,7 +273,7 @@ def _ready(
     functions = Functions(chain, terms=Terms.ALL_CHANNELS, has_bias=has_bias)
     shares = [link[1:] for link in followed]
     cuts = _cuts(given, source)
-    if _is_in_chunks(given) and len(cuts) > 2:
+    if _is_in_chunks(given) and len(cuts) > 2 and _may_be_in_chunks(followed):
         target = forms[numbers[Arg.DST]].given.storage.root
         roots = [forms[numbers[at]].given.storage.root for at in inputs_of(given)]
         if any(root is target for root in roots):
@@ -361,20 +363,26 @@ def _made_ready(
 
 
 def _may_be_in_chunks(chain: Sequence[Link]) -> bool:
-    """Whether sums of some channels may be kept in the result before a chain is computed."""
+    """Whether sums of some channels may be kept in the result before a chain is computed.
+
+    Where not, and oneDNN's code is AVX2's, all are added in one go, in plans that run often, too.
+    """
     functions = [function for function, *_ in chain]
     return Function.SUM not in functions and sum(map(functions.count, ELSEWHERE)) < 2
 
 
 def _most_in_order(given: SymbolicPrimitive) -> int:
     """Up to how many channels of a source oneDNN's code adds in the order in which they lie."""
-    is_by_avx2 = given.implementation == f"{OF_ONE_ELEMENT}:avx2"
-    return MOST_WITH_AVX2 if is_by_avx2 else MOST_CHANNELS[kind_of_code(given)]
+    return MOST_WITH_AVX2 if _is_by_avx2(given) else MOST_CHANNELS[kind_of_code(given)]
+
+
+def _is_by_avx2(given: SymbolicPrimitive) -> bool:
+    return given.implementation == f"{OF_ONE_ELEMENT}:avx2"
 
 
 def _is_in_chunks(given: SymbolicPrimitive) -> bool:
     """Whether sums of more channels are sums of chunks here, too, in the order of oneDNN's."""
-    return kind_of_code(given) == PRODUCT or _most_in_order(given) == MOST_WITH_AVX2
+    return kind_of_code(given) == PRODUCT or _is_by_avx2(given)
 
 
 def _cuts(given: SymbolicPrimitive, channels: int) -> list[int]:
