@@ -1,8 +1,9 @@
 """What computes each number by itself, by machine code for as many as there are.
 
 oneDNN takes 0.15 to 0.4 ms to choose, generate and bind code for a size, and a trial of what is
-fused as long as 3 ms. Answers are the same to the bit, but for a few functions (Tanh, Exp, GELU):
-these are computed so in plans that run often, too, where that takes no longer.
+fused as long as 3 ms. Answers are the same to the bit, but for a few functions (Tanh, Exp, GELU;
+Swish and logistic ones without AVX-512): these are computed so in plans that run often, too, where
+that takes no longer.
 """
 
 from __future__ import annotations
