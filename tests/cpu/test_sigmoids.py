@@ -262,6 +262,7 @@ def test_parts_are_the_whole(rng, sizes, is_along, threads):
     np.testing.assert_array_equal(y, x * factors)
 
 
+@with_vectors
 def test_few_numbers_are_one_part():
     forms = [((elementwise.LEAST_SHARED - 1,), (4,))] * 2
     assert len(elementwise.in_parts([], forms, 4)) == 1
