@@ -75,10 +75,21 @@ def needs(reason: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(bool(reason), reason=reason)
 
 
+def are_sigmoids_apart() -> bool:
+    """Whether logistic functions, Swish, GELU and Tanh are steps of their own, of our code."""
+    return bool(missing_avx512()) and not missing_vectors()
+
+
+def followed(sums: str, sigmoid: str) -> list[str]:
+    """How steps are called that compute sums and such a function of them."""
+    return [sums, sigmoid] if are_sigmoids_apart() else [f"{sums}+{sigmoid}"]
+
+
 with_avx = needs(missing("avx"))
 with_avx2 = needs(missing("avx2", "fma"))
 with_vectors = needs(missing_vectors())
 with_avx512 = needs(missing_avx512())
+with_sigmoids_fused = needs("they are steps of their own with AVX2" * are_sigmoids_apart())
 with_tiles_of_bytes = needs(missing_tiles("amx_int8", "fsrm"))
 
 

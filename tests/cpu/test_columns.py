@@ -9,6 +9,7 @@ from polydevice import Core
 from polydevice_cpu import processor
 from polydevice_cpu.onednn.library import library
 from tests.cpu import models
+from tests.cpu.machine_code import followed
 
 needs_onednn = pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
 needs_bf16 = pytest.mark.skipif(not processor.has_bf16(), reason="no bfloat16 on this processor")
@@ -191,7 +192,7 @@ def test_a_chain_needs_no_reorders():
         "Convolution+Add+ReLU",
         "Convolution+Add+ReLU",  # what is added is of the same value: it is in the weights
         "MaxPool",
-        "GroupConvolution+Add+Swish",
+        *followed("GroupConvolution+Add", "Swish"),
         "Concat",
         "Reorder",  # the output, to row-major
     ]

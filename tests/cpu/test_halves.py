@@ -247,6 +247,33 @@ def test_numbers_in_all_elements():
 
 
 @pytest.mark.parametrize("others", [0, 8])
+def test_numbers_behind_the_code(others):
+    """One number in all elements that an instruction reads; the same ones lie there once."""
+    a, b, c = arrays(F)
+    third, fifth = (int(F(number).view(INTEGERS)) for number in (0.3, 0.2))
+    code = Code()
+    filled(code, others)
+    code.vector(LOAD, 1, 0, RSI)
+    code.vector(LOAD, 2, 0, RDX)
+    code.literal(LOAD, 3, 0, third)
+    code.literal(MUL, 3, 3, fifth)
+    code.literal(ADD, 4, 1, fifth)
+    code.literal(0xB8, 3, 2, third, kind=2, prefix=1)  # 3 = 3 + 2 times it
+    code.literal(0x98, 4, 1, third, kind=2, prefix=1)  # 4 = 4 times it + 1
+    code.literal(0xDB, 2, 2, 0x7FFFFFFF, prefix=1)  # the size of a number
+    code.of_vectors(SUB, 3, 3, 4)
+    code.of_vectors(MUL, 3, 3, 2)
+    code.vector(STORE, 3, 0, RCX)
+    found = code.run(a, b, c)
+    a, b, third, fifth = (np.float64(each) for each in (a, b, F(0.3), F(0.2)))
+    one, other = third * fifth + b * third, (a + fifth) * third + a
+    np.testing.assert_allclose(found, (one - other) * np.abs(b), rtol=1e-5, atol=1e-6)
+    text = code.assembled()
+    assert text.count(bytes(np.full(8, 0.3, F))) == 1
+    assert text.count(bytes(np.full(8, 0.2, F))) == 1
+
+
+@pytest.mark.parametrize("others", [0, 8])
 def test_numbers_where_a_mask_says(others):
     a, b, c = arrays(F)
     code = Code()

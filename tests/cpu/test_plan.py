@@ -25,6 +25,7 @@ from polydevice_cpu.plan.array_steps.start import has_starter
 from polydevice_cpu.plan.compiled import CompiledNetwork
 from tests.cpu import models
 from tests.cpu.loading import has_avx2, image, load, steps
+from tests.cpu.machine_code import followed
 
 needs_onednn = pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
 
@@ -83,7 +84,7 @@ def test_what_is_fused(core):
         "Reorder",  # the image, to channels-last
         "Convolution+Add+ReLU",  # batch normalisation is in the weights and the bias
         "Convolution+Add+PReLU",  # what is added is of the same value: it is in the weights
-        "GroupConvolution+Swish",
+        *followed("GroupConvolution", "Swish"),
         "Convolution",
         "Concat",
         "MaxPool",

@@ -33,6 +33,7 @@ from polydevice_cpu.proof.claim import Claim, Link
 from polydevice_cpu.proof.ledger import Ledger
 from polydevice_cpu.proof.trial import Guarded, failure
 from tests.cpu.loading import image, load, steps
+from tests.cpu.machine_code import with_sigmoids_fused
 from tests.cpu.models import answer, build, residual
 from tests.cpu.proved import unproved
 
@@ -414,15 +415,22 @@ def test_an_unproved_step_is_found(core, monkeypatch):
     assert any("convolution" in found for found in unproved(executable.latest_plan()))
 
 
-def test_explain_says_what_was_not_fused_and_why(core, monkeypatch):
+@pytest.mark.parametrize(
+    ("kind", "function"),
+    [
+        pytest.param("Tanh", np.tanh, marks=with_sigmoids_fused),
+        ("Elu", lambda x: np.where(x < 0, np.expm1(x), x)),
+    ],
+)
+def test_explain_says_what_was_not_fused_and_why(core, monkeypatch, kind, function):
     monkeypatch.setattr("polydevice_cpu.plan.building.pending.refusal", lambda claim: "it is wrong")
-    nodes = [("Conv", ["x", "w"], ["c"], {}), ("Tanh", ["c"], ["y"], {})]
+    nodes = [("Conv", ["x", "w"], ["c"], {}), (kind, ["c"], ["y"], {})]
     weights = {"w": np.ones((4, 3, 1, 1), np.float32)}
     executable = load(core, build(nodes, {"x": [1, 3, 5, 5]}, ["y"], weights))
     assert "it is wrong" in executable.explain()
-    assert "Convolution+Tanh" not in steps(executable)
+    assert f"Convolution+{kind}" not in steps(executable)
     inputs = {"x": image(1, 1, 3, 5, 5)}
-    want = np.tanh(inputs["x"].sum(1, keepdims=True).repeat(4, 1))
+    want = function(inputs["x"].sum(1, keepdims=True).repeat(4, 1))
     np.testing.assert_allclose(executable.infer(inputs)["y"], want, rtol=1e-5, atol=1e-6)
 
 

@@ -18,8 +18,10 @@ from polydevice_cpu.plan.tables.plan import TablePlan
 from tests.cpu import models
 from tests.cpu.loading import asked_from_now, image, load, wait_for_settling
 from tests.cpu.machine_code import (
+    are_sigmoids_apart,
     by_machine_code,
     compared,
+    followed,
     for_now,
     missing_avx512,
     needs,
@@ -111,8 +113,7 @@ def test_rows_that_onednn_adds_in_another_order_are_left_to_it(core, monkeypatch
 
 
 LEFT_TO_ONEDNN = {  # what follows a convolution, and how its step is called then
-    "gelu": ([("Gelu", ["a"], ["y"], {})], "Convolution+Gelu"),
-    "tanh": ([("Tanh", ["a"], ["y"], {})], "Convolution+Tanh"),
+    "mish": ([("Mish", ["a"], ["y"], {})], "Convolution+Mish"),
     "slopes twice": (
         [("PRelu", ["a", "slope"], ["b"], {}), ("PRelu", ["b", "more"], ["y"], {})],
         "Convolution+PReLU+PReLU",
@@ -143,6 +144,26 @@ def test_what_there_is_no_code_for(core, case):
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
         assert kind in [step.type for step in executable.latest_plan().steps]
         assert kind not in by_machine_code(executable)
+    assert executable.compiled.templates.filled
+
+
+@pytest.mark.parametrize("function", ["Gelu", "Tanh"])
+def test_what_is_unlike_onednns(core, function):
+    """It stays oneDNN's behind long sums; a step of its own is code for all sizes."""
+    nodes = [("Conv", ["x", "wide"], ["a"], {"pads": [1] * 4}), (function, ["a"], ["y"], {})]
+    weights = {"wide": image(1, 16, 16, 3, 3) / 9}
+    model = models.build(nodes, {"x": ["n", 16, "h", "w"]}, ["y"], weights, opset=20)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    request, kinds = executable.create_infer_request(), followed("Convolution", function)
+    for number, (height, width) in enumerate(SIZES):
+        x = image(number, 1, 16, height, width)
+        (wanted,) = models.answer(model, {"x": x})
+        got = request.infer({"x": x})["y"]
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+        found = [step.type for step in executable.latest_plan().steps]
+        assert [kind for kind in found if kind in kinds] == kinds
+        if number:  # a first plan is for its sizes alone
+            assert (kinds[-1] in by_machine_code(executable)) is are_sigmoids_apart()
     assert executable.compiled.templates.filled
 
 

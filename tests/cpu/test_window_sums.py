@@ -8,7 +8,7 @@ import pytest
 from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.algorithms.by_machine.windows import covers, sums
 from polydevice_cpu.algorithms.by_machine.windows.covers import Windows
-from polydevice_cpu.algorithms.by_machine.windows.following import Function
+from polydevice_cpu.algorithms.by_machine.windows.following import Function, is_unlike_onednn
 from polydevice_cpu.algorithms.by_machine.windows.sums import (
     Constants,
     Functions,
@@ -260,8 +260,23 @@ def test_answers_are_those_of_onednn_to_the_bit(chain, is_depthwise):
                 compared += 1
                 bits = [np.where(np.isnan(each), 0, each).tobytes() for each in (got, wanted)]
                 np.testing.assert_array_equal(np.isnan(got), np.isnan(wanted))
-                assert bits[0] == bits[1], (case.source, case.result, case.windows)
+                if any(is_unlike_onednn(function) for function, *_ in case.chain):
+                    assert_close(case, got, wanted)
+                else:
+                    assert bits[0] == bits[1], (case.source, case.result, case.windows)
     assert compared > 8
+
+
+def assert_close(case, got, wanted):
+    """That functions of the same sums differ by a few roundings, and what is added to them not.
+
+    Each is within 5e-7 of itself, and at most as large as what is added and the result together.
+    """
+    held = np.nan_to_num(case.held, nan=0.0)
+    with np.errstate(invalid="ignore"):
+        most = 1e-6 * (np.abs(wanted) + np.abs(held)) + 1e-37
+        alike = (got == wanted) | np.isnan(wanted) | (np.abs(got - wanted) <= most)
+    assert alike.all(), (got[~alike], wanted[~alike])
 
 
 def test_fewer_positions_than_windows_reach_over_an_end():

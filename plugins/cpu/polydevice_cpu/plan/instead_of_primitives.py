@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from polydevice.symbolic_size import number_of
-from polydevice_cpu.algorithms.by_machine.code import Code
+from polydevice_cpu.algorithms.by_machine.code import Code, may_share
 from polydevice_cpu.algorithms.by_machine.functions import Activation
 from polydevice_cpu.algorithms.by_machine.instructions import ADD, DIVIDE, MAX, MIN, MUL, SUB
 from polydevice_cpu.algorithms.by_machine.reductions import layer_norm
@@ -17,6 +17,7 @@ from polydevice_cpu.algorithms.by_machine.small import Form
 from polydevice_cpu.algorithms.by_machine.windows.following import is_unlike_onednn
 from polydevice_cpu.onednn.attributes import Binary, Eltwise, PostOp, Sum
 from polydevice_cpu.onednn.constants import Algorithm, Arg
+from polydevice_cpu.plan.building.chain import is_quicker_apart
 from polydevice_cpu.plan.post_ops import link_of
 from polydevice_cpu.plan.step import BY_ROWS, CodeStep, PrimitiveStep, Step
 from polydevice_cpu.plan.value import Value
@@ -90,12 +91,23 @@ def _pointwise(step: PrimitiveStep, may_be: elementwise.MayBe) -> CodeStep | Non
         return None
     steps, operands = chain
     source, result = step.arguments[Arg.SRC], step.arguments[Arg.DST]
+    threads = 1
+    if are_shared(step.primitive.chain or ()):
+        threads, may_be = step.primitive.threads, elementwise.are_no_slower
     kinds = _kinds(source, operands, result)
     if kinds is None or (kinds[1] != "f" and chains.HELD in steps):
         return None
     forms = _forms([source, *operands, result])
-    told = None if forms is None else elementwise.prepared(steps, in_order(forms), may_be, kinds)
-    return None if told is None else _code_step(step, Code.of([told]), [source, *operands])
+    if forms is None:
+        return None
+    told = elementwise.in_parts(steps, in_order(forms), threads, may_be, kinds)
+    code = None if told is None else Code.shared(told, threads)
+    return None if code is None else _code_step(step, code, [source, *operands])
+
+
+def are_shared(chain: Sequence[PostOp]) -> bool:
+    """Whether threads share numbers of which oneDNN's code takes longer for these functions."""
+    return may_share() and any(map(is_quicker_apart, chain))
 
 
 def own_chain(step: PrimitiveStep) -> tuple[list[chains.Step], list[Value]] | None:

@@ -253,7 +253,8 @@ class PlanSizes:
     def _numbers(self, primitive: SymbolicPrimitive) -> _Numbers | None:
         """How machine code computes each number or row; None where it does for no sizes."""
         pointwise = pointwise_by_machine(primitive)
-        if pointwise is not None and pointwise.stays and self.is_alone:
+        is_own = pointwise is not None and pointwise.stays and not pointwise.is_shared
+        if is_own and self.is_alone:
             return None  # several threads are oneDNN's
         return pointwise or moves_by_machine(primitive) or norms_by_machine(primitive)
 

@@ -8,6 +8,7 @@ one code for all sizes, which is in the processor's cache when shapes take turns
 
 from __future__ import annotations
 
+import itertools
 import math
 import struct
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from typing import Any
 
 from polydevice.processor.machine_code import function_of
 from polydevice.symbolic_size import is_symbolic
-from polydevice_cpu.algorithms.by_machine.code import Told, has_avx512, has_vectors, told
+from polydevice_cpu.algorithms.by_machine.code import PARTS, Told, has_avx512, has_vectors, told
 from polydevice_cpu.algorithms.by_machine.functions import TEMPORARY
 from polydevice_cpu.algorithms.by_machine.instructions import (
     LOAD,
@@ -50,6 +51,9 @@ MOST = 1 << 22
 
 FEW = 4096
 """The same where several threads could share the work."""
+
+LEAST_SHARED = 1 << 14
+"""So many are shared, if they may be: they take 13 us and more, and to begin and to end 3."""
 
 MOST_ROWS, LEAST_ROW = 512, 16
 """Rows, however short they are; and how long they are on average where there are more."""
@@ -122,6 +126,38 @@ def prepared(
     addresses = range(len(forms))
     nothing = [0] * len(forms)
     return _told(tuple(steps), forms, addresses, nothing, len(forms), may_be, kinds=kinds)
+
+
+def in_parts(
+    steps: Sequence[Step],
+    forms: Sequence[Form],
+    threads: int,
+    may_be: MayBe = are_no_slower,
+    kinds: Kinds = FLOATS,
+) -> list[Told] | None:
+    """Return the same as calls that so many threads share; one of too few numbers for that."""
+    whole = prepared(steps, forms, may_be, kinds)
+    sizes, along = loops(forms)
+    if whole is None or threads == 1 or math.prod(sizes) < LEAST_SHARED:
+        return None if whole is None else [whole]
+    parts, together = threads * PARTS, LANES if len(sizes) == 1 else 1
+    ends = [sizes[0] * part // parts // together * together for part in range(parts)]
+    found = []
+    for begin, end in itertools.pairwise([*ends, sizes[0]]):
+        if not end > begin:
+            continue
+        own: list[Form] = [((end - begin, *sizes[1:]), tuple(each)) for each in along]
+        begins = [begin * each[0] for each in along]
+        places = range(len(forms))
+        told = _told(tuple(steps), own, places, begins, len(forms), _any, kinds=kinds)
+        if told is None:
+            return [whole]
+        found.append(told)
+    return found
+
+
+def _any(_count: int, _rows: int) -> bool:
+    return True
 
 
 def joined(

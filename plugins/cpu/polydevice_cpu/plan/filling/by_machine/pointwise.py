@@ -1,8 +1,9 @@
 """What computes each number by itself, by machine code for as many as there are.
 
 oneDNN takes 0.15 to 0.4 ms to choose, generate and bind code for a size, and a trial of what is
-fused as long as 3 ms. Answers are the same to the bit, but for a few functions (Tanh, Exp, GELU):
-these are computed so in plans that run often, too, where that takes no longer.
+fused as long as 3 ms. Answers are the same to the bit, but for a few functions (Tanh, Exp, GELU;
+Swish and logistic ones without AVX-512): these are computed so in plans that run often, too, where
+that takes no longer.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from polydevice_cpu.onednn.constants import Arg, DataType
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor, is_strided
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.instead_of_primitives import (
+    are_shared,
     is_as_onednn,
     order_of,
     step_of,
@@ -47,8 +49,9 @@ class PointwiseByMachine:
         layouts: of these, and of the result.
         kinds: of these, and of the result.
         steps: what is done to the numbers of the first one.
-        threads: how many would share them.
+        threads: how many would share them, or do.
         stays: whether they are computed so in plans that run often, too.
+        is_shared: whether threads share them, and not oneDNN's.
     """
 
     inputs: Sequence[int]
@@ -57,13 +60,15 @@ class PointwiseByMachine:
     steps: Sequence[chains.Step]
     threads: int = 1
     stays: bool = False
+    is_shared: bool = False
 
     def code(self, sizes: _Sizes) -> Code | None:
         """Return the code for some sizes (of layouts: shape and strides); None without any."""
         forms, _ = forms_of(self.layouts, sizes)
         suits = elementwise.are_no_slower if self.stays else partial(may_be, self.threads)
-        told = elementwise.prepared(self.steps, forms, suits, self.kinds)
-        return None if told is None else Code.of([told])
+        threads = self.threads if self.is_shared else 1
+        told = elementwise.in_parts(self.steps, forms, threads, suits, self.kinds)
+        return None if told is None else Code.shared(told, threads)
 
 
 def may_be(threads: int, count: int, rows: int) -> bool:
@@ -93,7 +98,8 @@ def pointwise_by_machine(given: Primitive) -> PointwiseByMachine | None:
     if chain is None or given.is_reference:
         return None
     stays = not is_as_onednn(chain)
-    if stays and given.threads > 1:
+    is_shared = stays and are_shared(chain)
+    if stays and given.threads > 1 and not is_shared:
         return None
     steps, inputs, layouts = [], [int(Arg.SRC)], [given.src]
     for number, post_op in enumerate(chain):
@@ -105,7 +111,7 @@ def pointwise_by_machine(given: Primitive) -> PointwiseByMachine | None:
             inputs.append(Arg.ATTR_POST_OP * number | Arg.SRC_1)
             layouts.append(post_op.operand)
     found = _computed(given, inputs, [*layouts, given.dst], steps)
-    return found and replace(found, stays=stays)
+    return found and replace(found, stays=stays, is_shared=is_shared)
 
 
 def _widening(given: SymbolicPrimitive) -> PointwiseByMachine | None:
