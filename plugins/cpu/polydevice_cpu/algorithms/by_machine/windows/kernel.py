@@ -43,6 +43,7 @@ def kernel(
     has_bias: bool,
     integers: Integers | None = None,
     bundle: Bundle | None = None,
+    is_padded: bool = False,
 ) -> bytes:
     """Return code that computes a tile of positions and channels at once.
 
@@ -74,6 +75,7 @@ def kernel(
         has_bias: whether there is a bias.
         integers: how bytes are read and what becomes of their sums; None where there are floats.
         bundle: of groups of channels; None where there are no groups.
+        is_padded: whether rows of weights are whole vectors.
     """
     sizes = with_others(SIZES if bundle is None else SIZES_OF_GROUPS, others_of(chain))
     code = WindowCode(sizes, bundle=bundle)
@@ -106,7 +108,9 @@ def kernel(
     for slot in ("source", "result"):
         code.copy(AT[slot], RSP, AT[f"{slot}_of_line"])
     code.copy(AT["left"], RSP, AT["positions"])
-    append = partial(append_item, terms=terms, has_bias=has_bias, integers=integers)
+    append = partial(
+        append_item, terms=terms, has_bias=has_bias, integers=integers, is_padded=is_padded
+    )
     _append_line(code, tile, chain, append)
     code.forward(AT["source_of_line"], RSP, AT["line_source"])
     code.forward(AT["result_of_line"], RSP, AT["line_result"])

@@ -6,7 +6,7 @@ import struct
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any, NamedTuple
 
 from polydevice.dtype import Array
@@ -201,6 +201,7 @@ class Functions:
         chain: what follows.
         has_bias: whether there is a bias.
         others: how many addresses of what lies elsewhere are told.
+        is_padded: whether rows of weights are whole vectors.
     """
 
     def __init__(
@@ -211,9 +212,11 @@ class Functions:
         has_bias: bool,
         integers: Integers | None = None,
         bundle: Bundle | None = None,
+        is_padded: bool = False,
     ) -> None:
         """Emit nothing yet."""
         self.chain, self._terms, self.has_bias = tuple(chain), terms, has_bias
+        self.is_padded = is_padded
         self.integers, self.bundle = integers, bundle
         self.others = others_of(self.chain)
         self._found: dict[Tile, Any] = {}
@@ -233,7 +236,7 @@ class Functions:
         """Return a function that computes a tile at once; None where there cannot be any."""
         found = self._found.get(tile)
         if found is None:
-            what = self._terms, self.has_bias, self.integers, self.bundle
+            what = self._terms, self.has_bias, self.integers, self.bundle, self.is_padded
             code = _code(tile, self.chain, *what)
             found = self._found[tile] = function_of(code)
         return found
@@ -247,8 +250,10 @@ def _code(
     has_bias: bool,
     integers: Integers | None,
     bundle: Bundle | None,
+    is_padded: bool,
 ) -> bytes:
-    return kernel(tile, chain, terms=terms, has_bias=has_bias, integers=integers, bundle=bundle)
+    what = partial(kernel, terms=terms, has_bias=has_bias, integers=integers, bundle=bundle)
+    return what(tile, chain, is_padded=is_padded)
 
 
 class Measures(NamedTuple):

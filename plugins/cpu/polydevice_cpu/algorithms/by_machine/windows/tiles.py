@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
 from typing import NamedTuple
@@ -93,8 +93,12 @@ def append_item(
     terms: Terms,
     has_bias: bool,
     integers: Integers | None,
+    is_padded: bool = False,
 ) -> None:
-    """Compute so many positions, all channels."""
+    """Compute so many positions, all channels.
+
+    Where weights are padded, those of the last block are read without a mask.
+    """
     code.load(RDI, RSP, AT["given"])
     if code.bundle is not None:
         code.load(RBX, RSP, AT["bias"])
@@ -104,27 +108,25 @@ def append_item(
     for register, place in ((RSI, "source"), (RCX, "result"), (RDX, "weights")):
         code.load(register, RSP, AT[place])
     next_block = len(code.text)
-    code.load(RDI, RSP, AT["given"])
-    code.given(R8, "last_block")
-    code.raw("4983fc017406")  # if R12 == 1, which is the last one, leave the next one out
-    code.raw("41b8ffff0000")  # R8 = 0xffff
-    code.set_mask(_THERE, R8)
 
-    def append(mask: int) -> None:
+    def append_sums(mask: int) -> None:
         masks = [0] * (tile.blocks - 1) + [mask]
         _append_sums(code, tile, masks, terms, integers)
+
+    def append_others(mask: int) -> None:
+        masks = [0] * (tile.blocks - 1) + [mask]
         append_rest(code, tile, masks, chain, terms=terms, has_bias=has_bias, integers=integers)
 
-    if code.is_halved:  # masks take several instructions each
-        code.raw("4180f8ff")  # cmp r8b, 255
-        some = code.ahead("0f85")  # jne
-        append(0)
-        done = code.ahead()
-        code.here(some)
-        append(_THERE)
-        code.here(done)
+    if not code.is_halved:
+        _find_last(code)
+        code.set_mask(_THERE, R8)
+        append_sums(_THERE)
+        append_others(_THERE)
+    elif is_padded:
+        append_sums(0)
+        _append_either(code, append_others)
     else:
-        append(_THERE)
+        _append_either(code, append_sums, append_others)
     source, result = (4, 4) if integers is None else _sizes(integers)
     moved = [(RCX, result), (RDX, 4), (RBX, 4)]
     if terms is not Terms.ALL_CHANNELS:
@@ -132,6 +134,29 @@ def append_item(
     for register, size_bytes in moved:
         code.step(register, size_bytes * code.lanes * tile.blocks)
     code.again(R12, next_block)
+
+
+def _find_last(code: WindowCode) -> None:
+    """Let R8 be the bits of a block's channels: of the last one, if R12 is 1."""
+    code.load(RDI, RSP, AT["given"])
+    code.given(R8, "last_block")
+    code.raw("4983fc017406")  # if R12 == 1, which is the last one, leave the next one out
+    code.raw("41b8ffff0000")  # R8 = 0xffff
+
+
+def _append_either(code: WindowCode, *appended: Callable[[int], None]) -> None:
+    """Compute a tile of short vectors: with a mask, which takes several instructions, or not."""
+    _find_last(code)
+    code.raw("4180f8ff")  # cmp r8b, 255
+    some = code.ahead("0f85")  # jne
+    for append in appended:
+        append(0)
+    done = code.ahead()
+    code.here(some)
+    code.set_mask(_THERE, R8)
+    for append in appended:
+        append(_THERE)
+    code.here(done)
 
 
 def _sizes(integers: Integers) -> tuple[int, int]:

@@ -270,7 +270,7 @@ def _ready(
     if followed is None:
         return None
     chain, has_bias = [link[0] for link in followed], bias is not None
-    functions = Functions(chain, terms=Terms.ALL_CHANNELS, has_bias=has_bias)
+    functions = Functions(chain, terms=Terms.ALL_CHANNELS, has_bias=has_bias, is_padded=True)
     shares = [link[1:] for link in followed]
     cuts = _cuts(given, source)
     if _is_in_chunks(given) and len(cuts) > 2 and _may_be_in_chunks(followed):
@@ -406,7 +406,9 @@ def _in_chunks(
     last = [added, *([(Function.SHIFT, 0.0, 0.0)] if bias is not None else []), *chain]
     links = [[], *[[added]] * (len(cuts) - 3), last]
     made = [
-        Functions([link[0] for link in each], terms=Terms.ALL_CHANNELS, has_bias=False)
+        Functions(
+            [link[0] for link in each], terms=Terms.ALL_CHANNELS, has_bias=False, is_padded=True
+        )
         for each in links
     ]
     parts, told, steps = [], list[Told](), 0

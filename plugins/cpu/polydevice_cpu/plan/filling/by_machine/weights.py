@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from polydevice.dtype import Array
+from polydevice_cpu.algorithms.by_machine.code import has_avx512
 from polydevice_cpu.algorithms.by_machine.windows.tiles import BLOCK
-from polydevice_cpu.algorithms.by_machine.windows.window_code import Bundle
+from polydevice_cpu.algorithms.by_machine.windows.window_code import Bundle, lanes
 from polydevice_cpu.onednn.descriptor import Descriptor, row_major
 from polydevice_cpu.onednn.primitive import SymbolicPrimitive
 from polydevice_cpu.plan.filling.recipe import Packing
@@ -57,8 +58,9 @@ def of_windows(
     parts = in_rows(theirs, plain) if array.ndim == axes + 2 else None
     if parts is not None and (parts.shape[-1] > BLOCK or array.nbytes > FEW_BYTES):
         return parts, parts.shape[-1]
-    if array.ndim == axes + 2 and len(array) > ROWS[0]:
-        return dense(packing, _in_rows_of(plain, ROWS[0])), ROWS[0]
+    row = min(ROWS[0], -(-len(array) // lanes()) * lanes())
+    if array.ndim == axes + 2 and (len(array) > row or (len(array) < row and not has_avx512())):
+        return dense(packing, _in_rows_of(plain, row)), row
     return packing(array, _by_elements(array.shape, axes)).storage.array, 0
 
 

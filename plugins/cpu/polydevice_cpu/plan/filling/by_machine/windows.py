@@ -405,7 +405,8 @@ def _form(
     terms = Terms.OWN_CHANNEL if is_own else Terms.ALL_CHANNELS
     groups = groups_of(given)
     bundle = None if groups == 1 else bundle_of(weights.given.shape)
-    code = Functions(chain, terms=terms, has_bias=has_bias, bundle=bundle)
+    emit = partial(Functions, chain, terms=terms, has_bias=has_bias, bundle=bundle)
+    code = emit()
     if array is None or array.dtype != np.float32 or not weights.is_packed:
         return None
     bias = found.get(Arg.BIAS)
@@ -420,6 +421,8 @@ def _form(
         return None if made is None else _Form(window, False, code, known, True, made)
     axes = len(given.src.shape) - 2
     own, row = of_windows(array, axes, given, packing)
+    if row and bundle is None:
+        code = emit(is_padded=True)
     known = Constants(own, bias, slopes, shares)
     stays = stays_by_machine(given)
     return _Form(array.shape[-axes:], is_own, code, known, stays, row=row, groups=groups)
