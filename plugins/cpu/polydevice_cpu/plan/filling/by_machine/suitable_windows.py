@@ -71,6 +71,9 @@ MOST_TRANSPOSED_BYTES = 3 << 17
 """The same of transposed ones over two axes, in floats: with so many they take 0.8 to 1.05 times as
 long as oneDNN's code (1.1 with 512 kB), which it takes 0.7 to 1.5 ms to make for each size."""
 
+_WITHOUT_AVX512 = "gemm:jit:f32"
+"""oneDNN's code of products where there is no AVX-512, which adds numbers in another order."""
+
 HALF = 8
 """Up to so many channels of a result oneDNN computes in half a vector, where transposed ones over
 two axes take 15 to 20 % less so."""
@@ -210,12 +213,12 @@ def stays_by_machine(given: SymbolicPrimitive) -> bool:
 
     A convolution along one axis is, also a transposed one. Where windows reach far over its ends,
     oneDNN adds up each element of them by itself, so that answers of plans that it computes differ
-    by a rounding. So is one in groups that oneDNN takes longer for, one
-    of up to 4 channels to more than 16, which takes as long or less and oneDNN 0.5 to 2 ms to make,
-    and one that Tanh follows, which is not the same to the bit.
+    by a rounding. So is one in groups that oneDNN takes longer for, one of up to 4 channels to more
+    than 16, which takes as long or less and oneDNN 0.5 to 2 ms to make, one that Tanh follows,
+    which is not the same to the bit, and a product by some matrices where there is no AVX-512.
     """
     if given.name not in (CONVOLUTION, TRANSPOSED):
-        return False
+        return given.implementation == _WITHOUT_AVX512
     weights = given.arguments[WEIGHTS]
     assert isinstance(weights, Descriptor)
     if len(given.src.shape) == 3 or given.name == TRANSPOSED:
@@ -264,7 +267,7 @@ def _may_be_of_rows(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
         return False
     alone, matrices, channels, results = weights.shape
     return (
-        kind_of_code(given) == PRODUCT
+        (kind_of_code(given) == PRODUCT or given.implementation == _WITHOUT_AVX512)
         and (given.threads == 1 or may_share())
         and src.shape[1] == alone == 1 != matrices
         and channels <= MOST_CHANNELS

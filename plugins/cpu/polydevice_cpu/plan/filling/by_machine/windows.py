@@ -377,7 +377,8 @@ def _product(sides: tuple[Value, Value], form: _Form, threads: int) -> Code | No
         return None
     rows, _, positions, _ = sides[0].shape
     told = of_rows(rows, form.window, positions)
-    if not is_within(taken_us(told, MORE_NS[PRODUCT]), threads * MOST_US[PRODUCT]):
+    takes_us = 0.0 if form.stays else taken_us(told, MORE_NS[PRODUCT])
+    if not is_within(takes_us, threads * MOST_US[PRODUCT]):
         return None
     return code_of(form.functions, told, form.constants, threads)
 
@@ -413,7 +414,8 @@ def _form(
     slopes = found.get(by_channel_of(attributes, given.dst))
     if given.name == "matmul":
         packed = dense(packing, array)
-        return _Form(array.shape[1:], False, code, Constants(packed, bias, None, shares))
+        known, stays = Constants(packed, bias, None, shares), stays_by_machine(given)
+        return _Form(array.shape[1:], False, code, known, stays)
     if given.name == TRANSPOSED:
         known, window = Constants(None, bias, slopes, shares), array.shape[2:]
         elements = np.moveaxis(array, (0, 1), (-1, -2))
