@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from polydevice_cpu.algorithms.by_machine.code import may_share
+from polydevice_cpu.algorithms.by_machine.code import has_avx512, may_share
 from polydevice_cpu.algorithms.by_machine.windows import sums
 from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.filling import filled
@@ -113,7 +113,10 @@ def test_windows_of_one_element_of_many_channels_stay(core, monkeypatch, results
 def test_sums_of_some_channels_are_added_as_by_onednn(
     core, monkeypatch, channels, results, followed, threads
 ):
-    """Of 512 channels, or of 1,024 where there are more."""
+    """Of 512 channels, or of 1,024 where there are more; of 320 without AVX-512.
+
+    There, all are added at once where a tensor is added to what the result has held.
+    """
     monkeypatch.setattr(settling, "RUNS", 3)
     weights = {"w": image(1, channels, results) / channels, "bias": image(2, results)}
     weights["v"] = image(3, channels, results) / channels
@@ -129,7 +132,9 @@ def test_sums_of_some_channels_are_added_as_by_onednn(
     model = models.build(nodes, {"x": ["n", "rows", channels]}, ["y"], weights)
     executable = load(core, model, CPU_THREADS_NUM=threads)
     feeds = [image(k, 1 + k % 3, rows, channels) for k, rows in enumerate([4, 9, 33, 2, 50, 17])]
-    assert compared(executable, model, feeds) >= 3 or threads > 1  # who shares a product
+    stays = -1 if followed == "bias, twice added" and not has_avx512() else 0
+    seen = compared(executable, model, feeds, stays=stays)
+    assert seen >= 3 or threads > 1  # who shares a product
 
 
 def test_products_of_many_numbers_are_left_to_onednn(core):

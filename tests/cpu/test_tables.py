@@ -230,7 +230,7 @@ def test_answers_and_numbers_for_many_sizes(core, name, threads, seed, monkeypat
     gelu = {Run} if are_sigmoids_apart() else {Run, StripForm}  # what is fused is oneDNN's
     wanted = {"eyes": {Run, ArrayForm}, "words": gelu, "mish": {Run, StripForm}, "means": {Run}}
     assert wanted[name] <= kinds
-    assert name != "words" or kinds == gelu
+    assert not (name == "words" and are_sigmoids_apart() and StripForm in kinds)
     assert name == "means" or calls > 3 * tables // threads
 
 
