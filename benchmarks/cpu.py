@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -67,7 +67,7 @@ def main() -> int:
     )
     rows: list[dict[str, Any]] = []
     folder = tempfile.TemporaryDirectory()
-    for precision in options.precisions.split(","):
+    for precision in _possible(options.precisions.split(",")):
         for threads in options.threads.split(","):
             for model in MODELS:
                 if model.name not in wanted:
@@ -82,6 +82,15 @@ def main() -> int:
     if options.json:
         options.json.write_text(json.dumps({"title": _title(), "rows": rows}, indent=1) + "\n")
     return 0
+
+
+def _possible(precisions: Sequence[str]) -> list[str]:
+    """Precisions that this processor computes in; say which it does not."""
+    with Core() as core:
+        has_bfloat16 = "BF16" in core.get_metric("CPU", "OPTIMIZATION_CAPABILITIES")
+    if "bf16" in precisions and not has_bfloat16:
+        print("bf16 is left out: this processor has no instructions for it")
+    return [each for each in precisions if each != "bf16" or has_bfloat16]
 
 
 def _title() -> str:

@@ -3,11 +3,12 @@
     python benchmarks/shapes.py                     # 30 shapes of each model, one thread
     python benchmarks/shapes.py --shapes 16 --threads 2 --models minilm
 
-`new` is the first inference with a shape, `in turn` any later one while all shapes take turns, and
-`same` an inference with the shape of the one before; all are medians over the shapes, of the least
-of five turns. The runtimes take turns too, each over all shapes, so that a busy machine is one for
-all of them; `--clock cpu` counts the processor's time instead. All compute in f32: OpenVINO takes
-bfloat16 where the processor has it, if nobody says otherwise.
+`new` is the first inference with a shape, `more` what it takes beyond later ones, `in turn` any
+later one while all shapes take turns, and `same` an inference with the shape of the one before; all
+are medians over the shapes, later ones the least of five turns. The runtimes take turns too, each
+over all shapes, so that a busy machine is one for all of them; `--clock cpu` counts the processor's
+time instead. All compute in f32: OpenVINO takes bfloat16 where the processor has it, if nobody says
+otherwise.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ def measure(
     inputs: list[Arrays],
     clock: Callable[[], float] = time.perf_counter,
     turns: int = 5,
-) -> dict[str, tuple[float, float, float]]:
-    """Return milliseconds of an inference with a new shape, in turn, and with the same shape."""
+) -> dict[str, tuple[float, ...]]:
+    """Return milliseconds of an inference, by what it is: new, more, in turn, same."""
 
     def milliseconds(infer: Infer, x: Arrays) -> float:
         start = clock()
@@ -87,8 +88,9 @@ def measure(
             found[name].append((in_turn, [again(infer, x) for x in inputs]))
     measured = {}
     for name, each in found.items():
-        in_turn, same = np.median(np.min(np.array(each), axis=0), axis=1)
-        measured[name] = float(np.median(new[name])), float(in_turn), float(same)
+        in_turn, same = np.min(np.array(each), axis=0)
+        rows = new[name], np.subtract(new[name], in_turn), in_turn, same
+        measured[name] = tuple(float(np.median(row)) for row in rows)
     return measured
 
 
@@ -101,16 +103,16 @@ def main() -> int:
     clocks = {"wall": time.perf_counter, "cpu": time.process_time}
     parser.add_argument("--clock", choices=clocks, default="wall", help="cpu: of all threads")
     arguments = parser.parse_args()
-    print(f"{'model':<12}{'runtime':<14}{'new ms':>10}{'in turn ms':>12}{'same ms':>10}")
+    names = "".join(f"{name:>12}" for name in ("new ms", "more ms", "in turn ms", "same ms"))
+    print(f"{'model':<12}{'runtime':<14}{names}")
     for model in MODELS:
         if model.name not in arguments.models.split(","):
             continue
         inputs = inputs_of(model.name, model.inputs(), arguments.shapes)
         each = runtimes(str(model.file.get()), arguments.threads)
-        for name, (new, in_turn, same) in measure(each, inputs, clocks[arguments.clock]).items():
-            print(
-                f"{model.name:<12}{name:<14}{new:>10.2f}{in_turn:>12.2f}{same:>10.2f}", flush=True
-            )
+        for name, figures in measure(each, inputs, clocks[arguments.clock]).items():
+            row = "".join(f"{figure:>12.2f}" for figure in figures)
+            print(f"{model.name:<12}{name:<14}{row}", flush=True)
     return 0
 
 

@@ -70,7 +70,7 @@ class Wishes:
         loops: which of these the device wants so.
         integers: whether quantised products are computed on integers (`IntegerProduct`).
         floats: whether quantised networks stay in f32 instead, for a device that multiplies no
-            bytes, or not exactly: what is left out around roundings (`integers/roundings`) is.
+            bytes, or not exactly: what is left out around roundings (`integers/rounding`) is.
         takes: which products these are, of those whose data and weights are quantised ahead.
         wide: whether they take weights in i16 which are numbers of i8 and one more number for all
             of an output, as u8 with a zero point are; else another product sums up what meets them.

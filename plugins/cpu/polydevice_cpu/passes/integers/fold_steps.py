@@ -64,7 +64,10 @@ def _is_foldable(node: Node) -> bool:
     if not isinstance(op, QuantizeDequantize) or op.most - op.least >= _LEVELS:
         return False
     numbers = [node.inputs[place].node.constant for place in (_DIVISOR, _FACTOR)]
-    return all(number is not None and number.size == 1 for number in numbers)
+    return all(
+        number is not None and number.size == 1 and 0 < number.item() < math.inf
+        for number in numbers
+    )
 
 
 def _number(node: Node, place: int) -> float:
