@@ -67,6 +67,12 @@ def test_avg_pool(shape, settings, exclude_pad, device):
     check(openvino_case(op, floats(*shape), opset=1), device)
 
 
+def test_averages_of_long_windows_keep_their_precision(device):
+    x = np.full((1, 2, 700, 1500), 0.1, np.float32)
+    expected = np.full((1, 2, 1, 1), 0.1, np.float32)
+    check(OpCase(AvgPool(**attributes((700, 1500))), [x], [expected], (5e-4, 0)), device)
+
+
 @pytest.mark.parametrize("op", [MaxPoolWithIndices, AvgPool])
 @pytest.mark.parametrize(
     ("shape", "settings"),

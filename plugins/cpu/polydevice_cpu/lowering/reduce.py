@@ -19,6 +19,7 @@ from polydevice_cpu.algorithms.by_machine.code import Code, has_vectors
 from polydevice_cpu.algorithms.by_machine.reductions.kernel import How
 from polydevice_cpu.algorithms.by_machine.reductions.loops import KINDS, code_of
 from polydevice_cpu.algorithms.by_machine.rows.short_rows import extremes
+from polydevice_cpu.algorithms.precision import LONGEST
 from polydevice_cpu.implement import run
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.lowering.matmul import multiplied_along
@@ -56,10 +57,6 @@ _POOLING: dict[type[Op], Algorithm] = {
 ROW = 512
 """NumPy reduces axes of this length at most. 1,000 rows take it 1.4 µs of 2 numbers, 30 of 64 and
 98 of 384, oneDNN 170, 182 and 215: each row costs that 0.17 µs."""
-
-LONGEST = 1 << 16
-"""Of longer axes NumPy adds up parts of parts, in as long: oneDNN's eight sums with AVX2 (four with
-SSE4.1) of 0.1 are off by 4e-5 (5e-4) where there are 200,000, and by 2e-3 (4e-3) of 2,000,000."""
 
 SUMMED = 128
 """Rows up to here are multiplied with ones: 197 of 192 take `reduce` 10 us and 13 so."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from polydevice.dtype import ElementType
@@ -13,6 +14,7 @@ from polydevice.ops.convolution_special import DeformableConvolution
 from polydevice.ops.gather import GatherElements
 from polydevice.ops.matmul import Einsum
 from polydevice.ops.normalization import MVN, BatchNormInference, EpsMode, NormalizeL2
+from polydevice.ops.pooling import AvgPool
 from polydevice.ops.scatter import ScatterElementsUpdate, ScatterNDUpdate
 from polydevice.rewrites import Wishes, always
 from polydevice.rewrites.facts import is_known, numbers_of, rank_of
@@ -21,6 +23,7 @@ from polydevice.rewrites.recognise.activation import RECOGNISED
 from polydevice.rewrites.recognise.embedding import Rotation
 from polydevice.rewrites.rule import first_of
 from polydevice_cpu.algorithms.by_machine.code import has_avx512
+from polydevice_cpu.algorithms.precision import LONGEST
 from polydevice_cpu.passes.convolution.deformable_convolution import COLUMNS
 from polydevice_cpu.passes.convolution.grouped_convolution import GROUPED, GROUPED_INTEGERS
 from polydevice_cpu.passes.convolution.transposed_convolution import (
@@ -61,10 +64,19 @@ def _has_primitive(node: Node) -> bool:
     return (_is_last(node) or _is_of_channels(node)) and node.op.eps_mode is EpsMode.INSIDE_SQRT
 
 
+def _is_long(node: Node) -> bool:
+    """Whether windows have so many elements that oneDNN's sums of them in order are far off.
+
+    An average of a million times 0.1 is a hundredth off by its code for AVX2.
+    """
+    return math.prod(node.operation(AvgPool).kernel) > LONGEST
+
+
 def cpu_wishes(*, integers: bool, prepare: Callable[[Network], None]) -> Wishes:
     """Everything not decomposed has a function of its own here, which is faster than its parts."""
     return Wishes(
         decompose={
+            AvgPool: _is_long,
             BatchNormInference: _is_f32,  # its factor may join weights, or machine code compute it
             ScaledDotProductAttention: _is_plain,
             Einsum: _is_f32,
