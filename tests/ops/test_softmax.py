@@ -47,7 +47,9 @@ def test_masked_elements_get_nothing(device):
 
 
 @pytest.mark.parametrize("op", [SoftMax, LogSoftmax])
-@pytest.mark.parametrize(("shape", "axis"), [((4, 19), 1), ((3, 9, 6), 1), ((2, 5, 4, 8), -1)])
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((4, 19), 1), ((3, 9, 6), 1), ((2, 5, 4, 8), -1), ((1100, 3), 1)]
+)
 @pytest.mark.parametrize("rare", [np.nan, np.inf])
 def test_one_number_that_is_none_leaves_none(op, shape, axis, rare, device):
     """Of a NaN all shares are NaN, and of infinity, which is divided by itself."""

@@ -22,7 +22,7 @@ from polydevice_cpu.onednn.constants import Algorithm, Arg
 from polydevice_cpu.onednn.descriptor import Descriptor, row_major
 from polydevice_cpu.onednn.primitives import softmax
 from polydevice_cpu.ops import softmax as numpys
-from polydevice_cpu.ops.softmax import FEW_TERMS
+from polydevice_cpu.ops.softmax import FEW_TERMS, MANY_ROWS
 from polydevice_cpu.plan.joined.attention import SharesOfRows
 from polydevice_cpu.plan.step import MACHINE_CODE, ArrayStep, ByMachine, PrimitiveStep
 from polydevice_cpu.plan.value import Value
@@ -31,9 +31,6 @@ from polydevice_cpu.proof.proof import inaccuracy
 if TYPE_CHECKING:
     from polydevice.node import Node
     from polydevice_cpu.plan.building.builder import PlanBuilder
-
-MANY_ROWS = 1024
-"""From here on short axes are normalised by NumPy, column by column, which needs 20 µs to start."""
 
 SIDE_BY_SIDE, MOVED = 8, 4096
 """Of fewer columns side by side, so many elements are moved first: 16 terms of 4 columns take

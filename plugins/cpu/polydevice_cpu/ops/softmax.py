@@ -27,6 +27,10 @@ def _shifted(x: Array, axis: int) -> Array:
     return np.asarray(wide - largest)
 
 
+MANY_ROWS = 1024
+"""From here on short rows are columns of machine code: 7,100 pairs take 60 us so, row by row 350
+with AVX2."""
+
 FEW_TERMS = 4
 """Largest axis that is normalised term by term: NumPy and oneDNN both spend 10 ns and more on each
 reduction along an axis, however short."""
@@ -36,6 +40,16 @@ def _shares(x: Array, axis: int, *, logarithm: bool = False) -> Array | None:
     """Normalise f32 by machine code; None where there is none."""
     result, axis = np.empty(x.shape, x.dtype), axis % x.ndim
     sizes = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
+    if sizes[2] == 1 and 1 < sizes[1] <= FEW_TERMS and sizes[0] >= MANY_ROWS:
+        rows, columns = x.reshape(sizes[:2]), np.empty((1, *sizes[1::-1]), x.dtype)
+        for term in range(sizes[1]):
+            columns[0, term] = rows[:, term]
+        if not shares.softmax(columns, columns, logarithm=logarithm):
+            return None
+        rows = result.reshape(sizes[:2])
+        for term in range(sizes[1]):
+            rows[:, term] = columns[0, term]
+        return result
     source = np.ascontiguousarray(x).reshape(sizes)
     return result if shares.softmax(source, result.reshape(sizes), logarithm=logarithm) else None
 
