@@ -65,8 +65,8 @@ def halved(monkeypatch):
 class Code(Instructions):
     """Emits what reads two arrays and a third, computes, and stores the third and a mask."""
 
-    def __init__(self, slots: int = 3) -> None:
-        super().__init__()
+    def __init__(self, slots: int = 3, *, is_short: bool = False) -> None:
+        super().__init__(is_short=is_short)
         self.slots = slots
         self.begin(slots)
         for slot in range(slots):
@@ -385,6 +385,32 @@ def test_loops_jumps_and_what_lies_on_the_stack():
     for _ in range(7):
         wanted += a
     np.testing.assert_array_equal(found, np.concatenate([wanted, wanted]))
+
+
+@pytest.mark.parametrize("sums", [3, 12, 13, 16])
+@pytest.mark.parametrize("masked", [False, True])
+def test_vectors_in_registers_for_what_comes_between(sums, masked):
+    """Of short vectors, in loops of products; where sums are on the stack or masked, in others."""
+    code = Code(is_short=True)
+    for sum_ in range(sums):
+        code.clear(sum_)
+    code.raw("b805000000")  # mov eax, 5
+    again = len(code.text)
+    for factor in range(3):
+        code.vector(LOAD, 18 + factor, 0, RSI, behind=factor % 2, mask=int(masked and factor == 2))
+    for sum_ in range(sums):
+        code.spread(21, RDX, behind=sum_ % 8)
+        code.vector(0xB8, sum_, 18 + sum_ % 3, 21, kind=2, prefix=1, is_memory=False)
+    code.again(RAX, again)
+    for sum_ in range(1, sums):
+        code.of_vectors(ADD, 0, 0, sum_)
+    code.vector(STORE, 0, 0, RCX)
+    a, b, c = arrays(F)
+    first, second = a[:8], a[8:]
+    last = np.where(MASK[:8], first, 0) if masked else first
+    factors = first, second, last
+    wanted = sum(5 * factors[sum_ % 3] * b[sum_ % 8] for sum_ in range(sums))
+    np.testing.assert_allclose(code.run(a, b, c)[:8], wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_what_has_no_form_is_no_code():
