@@ -73,8 +73,8 @@ def test_holds_the_folder_of_pretuned_files(wheel: Path) -> None:
 
 
 def test_is_small(wheel: Path) -> None:
-    # Pure Python and kernel sources, 1,230 modules; the sample's network (9 MB) stays outside.
-    assert wheel.stat().st_size < 2_800_000
+    # Pure Python and kernel sources, 1,260 modules; the sample's network (9 MB) stays outside.
+    assert wheel.stat().st_size < 2_900_000
     assert wheel.name.endswith("-py3-none-any.whl")
 
 

@@ -162,8 +162,7 @@ class Pending:
             replacement: what takes the primitive's place in the end.
         """
         self.node = node
-        self.types = [node.type]
-        self.layers = [node.name]
+        self.types, self.layers = [node.type], [node.name]
         self._make = make
         self._arguments = dict(arguments)
         self._post_ops: list[PostOp] = []
@@ -175,10 +174,8 @@ class Pending:
         self._own_links = list(own_links)
         self._own_post_ops = own_post_ops
         self.refused: dict[str, str] = {}
-        self._sight = sight
-        self._window = window
-        self._basis = basis
-        self._narrow = narrow
+        self._sight, self._window = sight, window
+        self._basis, self._narrow = basis, narrow
         self._by_rows = by_rows
         self._replacement = replacement
         self._primitive = primitive
