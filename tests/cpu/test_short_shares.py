@@ -11,10 +11,10 @@ from polydevice_cpu.algorithms.by_machine import instructions
 from polydevice_cpu.algorithms.by_machine.avx2 import shares as short_shares
 from polydevice_cpu.algorithms.by_machine.rows import shares
 from polydevice_cpu.onednn.engine import address_of
-from tests.cpu.machine_code import with_avx2
+from tests.cpu.machine_code import with_avx2, with_vectors
 from tests.guard_pages import SIDES, guarded
 
-pytestmark = with_avx2
+pytestmark = [with_avx2, with_vectors]
 
 F = np.float32
 SHAPES = [(5, 40, 1), (1, 1, 1), (3, 7, 1), (7, 130, 1), (2, 9, 5), (3, 40, 16), (2, 33, 21),
