@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -90,6 +92,14 @@ def test_gelu_of_opset2_has_no_modes(device):
     assert op == ops.Gelu(ops.GeluApproximation.ERF)
     x = RANDOM.uniform(-4, 4, (3, 17)).astype(np.float32)
     check(openvino_case(op, x, opset=2), device)
+
+
+def test_gelu_is_as_precise_as_f32(device):
+    """The share is right to 1.5e-7 and two roundings, and is multiplied by numbers up to 8."""
+    x = RANDOM.uniform(-8, 8, (7, 301)).astype(np.float32)
+    wide = x.astype(np.float64)
+    right = wide / 2 * np.vectorize(math.erfc)(-wide / math.sqrt(2))
+    check(OpCase(ops.Gelu(), [x], [right.astype(np.float32)], (2e-7, 8 * 2.7e-7)), device)
 
 
 def test_extreme_inputs(device):

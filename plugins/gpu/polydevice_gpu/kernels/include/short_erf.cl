@@ -6,7 +6,7 @@
         const F t = 1.0f / (1.0f + 0.3275911f * fabs(x)); \
         const F p = (((1.061405429f * t - 1.453152027f) * t + 1.421413741f) * t \
                      - 0.284496736f) * t + 0.254829592f; \
-        return copysign(1.0f - p * t * native_exp2(-1.442695041f * x * x), x); \
+        return copysign(1.0f - p * t * POWER_OF_2(-1.442695041f * x * x), x); \
     }
 SHORT_ERF(float)
 SHORT_ERF(float4)
