@@ -163,6 +163,10 @@ BY_LINES, OF_ONE_ELEMENT, OF_BLOCKS = "brgconv", "brgconv_1x1", "jit"
 DEPTHWISE, PRODUCT, POOL_OF_BYTES = "brdgmm_dw", "brg", "jit_int"
 """Names of oneDNN's code, without the instructions it is for: AVX-512's, or AVX2's."""
 
+GEMM = "gemm:jit:f32"
+"""Its code of products where rows lie apart, and of all without AVX-512; for some sizes it adds up
+in another order."""
+
 _INSTRUCTIONS = "avx512_core", "avx2"
 
 

@@ -69,7 +69,7 @@ class Sigmoids:
         self._code.of_vectors(DIVIDE, x, self._power, self._made)
 
     def swish(self, x: int, pointer: int, behind: int) -> None:
-        """X / (1 + exp(-a x)), a at a place in memory, in numbers of 4 bytes."""
+        """Make x / (1 + exp(-a x)) of x; a is at a place in memory, in numbers of 4 bytes."""
         self._code.of_vectors(LOAD, self._kept, 0, x)
         self._code.vector(MUL, x, x, pointer, behind=behind, is_one=True)
         self._divisor(x)
@@ -89,7 +89,7 @@ class Sigmoids:
         self._limited(x, MAX, -1.0)
 
     def gelu_tanh(self, x: int) -> None:
-        """X / (1 + exp(-a x - b x^3)), which is the same as by tanh."""
+        """Make x / (1 + exp(-a x - b x^3)) of x, which is the same as by tanh."""
         self._code.of_vectors(LOAD, self._kept, 0, x)
         first, second = _OF_CUBES
         self._code.of_vectors(MUL, self._power, x, x)
@@ -100,7 +100,7 @@ class Sigmoids:
         self._code.of_vectors(DIVIDE, x, self._kept, self._made)
 
     def gelu(self, x: int) -> None:
-        """X or 0, the larger one, less |x| / 2 times erfc(|x| / sqrt(2))."""
+        """Take |x| / 2 times erfc(|x| / sqrt(2)) from x or 0, the larger one."""
         code, share = self._code, self._limit
         code.of_vectors(LOAD, self._kept, 0, x)
         code.of_vectors(MUL, x, x, x)
@@ -131,7 +131,7 @@ class Sigmoids:
         self._with(_TIMES_AND_ADD, self._made, self._made, 1.0)
 
     def _root(self, x: int) -> None:
-        """Make exp(-x / 2), of which neither is too large; x is lost."""
+        """Make exp(-x / 2), a normal number and no infinite one; x is lost."""
         made, power = self._made, self._power
         self._load(power, _MAGIC)
         self._with(_ADD_PRODUCT, power, x, -0.5 / math.log(2))

@@ -1,4 +1,4 @@
-"""Functions of single numbers that lie one behind the other, by machine code for AVX-512."""
+"""Functions of single numbers that lie one behind the other, by machine code."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Function(Enum):
     GELU = "gelu"
     """With the error function."""
     GELU_TANH = "gelu by tanh"
-    """There is code for halves of vectors."""
+    """There is code for halves of vectors alone."""
     TANH = "tanh"
     PRELU = "prelu"
     """Of a slope for each channel."""
@@ -166,6 +166,7 @@ def append_function(
         for sum_ in sums:
             _append_sigmoid(code, sum_, function, own)
         return
+    assert function is not Function.GELU_TANH, "there is code for halves of vectors alone"
     if function in _OF_POWERS_OF_E:
         for sum_ in sums:
             _append_of_powers(code, sum_, function, own, of_powers)

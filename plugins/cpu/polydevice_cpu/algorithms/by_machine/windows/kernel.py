@@ -1,4 +1,4 @@
-"""Machine code for convolutions and pools of pictures of any size, for processors with AVX-512.
+"""Machine code for convolutions and pools of pictures of any size.
 
 oneDNN generates its own for every size. Numbers are added in the order in which oneDNN does.
 """

@@ -15,7 +15,7 @@ from polydevice_cpu.algorithms.by_machine.code import PARTS, Code, Told, may_sha
 from polydevice_cpu.algorithms.by_machine.matrices import Seen, products
 from polydevice_cpu.algorithms.by_machine.matrix_code import LONGEST, Function
 from polydevice_cpu.onednn.attributes import Attributes, Binary, PostOp, Sum
-from polydevice_cpu.onednn.constants import Arg
+from polydevice_cpu.onednn.constants import GEMM, Arg
 from polydevice_cpu.onednn.descriptor import (
     Descriptor,
     SymbolicDescriptor,
@@ -24,9 +24,8 @@ from polydevice_cpu.onednn.descriptor import (
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.post_ops import product_link
 
-_PRODUCT, _STRIDED = "brg:avx512_core", "gemm:jit:f32"
-"""oneDNN's code whose order of computing is followed; and what it takes where rows lie apart, which
-adds up in another order for some sizes."""
+_PRODUCT = "brg:avx512_core"
+"""oneDNN's code whose order of computing is followed."""
 
 MOST_PRODUCTS = 1 << 27
 """So many numbers are multiplied: of more, some per cent take longer than to generate code."""
@@ -64,13 +63,13 @@ def product_by_machine(given: Primitive) -> ProductByMachine | None:
     """Return how machine code computes a primitive; None where it does for no sizes."""
     if not isinstance(given, SymbolicPrimitive) or not (given.threads == 1 or may_share()):
         return None
-    is_product = given.name == "matmul" and given.implementation in (_PRODUCT, _STRIDED)
+    is_product = given.name == "matmul" and given.implementation in (_PRODUCT, GEMM)
     return _product(given) if is_product else None
 
 
 def stays_by_machine(given: SymbolicPrimitive) -> bool:
     """Whether a product by machine code is computed so in plans that run often, too."""
-    return given.implementation == _STRIDED
+    return given.implementation == GEMM
 
 
 def _product(given: SymbolicPrimitive) -> ProductByMachine | None:

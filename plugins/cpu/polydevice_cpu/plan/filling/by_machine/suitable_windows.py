@@ -16,6 +16,7 @@ from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import (
     BY_LINES,
     DEPTHWISE,
+    GEMM,
     OF_BLOCKS,
     OF_ONE_ELEMENT,
     POOL_OF_BYTES,
@@ -70,9 +71,6 @@ they take as long as oneDNN's code for a size (0.8 to 1.1 times; 1.8 with 1.8 MB
 MOST_TRANSPOSED_BYTES = 3 << 17
 """The same of transposed ones over two axes, in floats: with so many they take 0.8 to 1.05 times as
 long as oneDNN's code (1.1 with 512 kB), which it takes 0.7 to 1.5 ms to make for each size."""
-
-_WITHOUT_AVX512 = "gemm:jit:f32"
-"""oneDNN's code of products where there is no AVX-512, which adds numbers in another order."""
 
 HALF = 8
 """Up to so many channels of a result oneDNN computes in half a vector, where transposed ones over
@@ -215,10 +213,11 @@ def stays_by_machine(given: SymbolicPrimitive) -> bool:
     oneDNN adds up each element of them by itself, so that answers of plans that it computes differ
     by a rounding. So is one in groups that oneDNN takes longer for, one of up to 4 channels to more
     than 16, which takes as long or less and oneDNN 0.5 to 2 ms to make, one that Tanh follows,
-    which is not the same to the bit, and a product by some matrices where there is no AVX-512.
+    which is not the same to the bit, and a product by some matrices that oneDNN's older code would
+    add up in another order, as it does without AVX-512.
     """
     if given.name not in (CONVOLUTION, TRANSPOSED):
-        return given.implementation == _WITHOUT_AVX512
+        return given.implementation == GEMM
     weights = given.arguments[WEIGHTS]
     assert isinstance(weights, Descriptor)
     if len(given.src.shape) == 3 or given.name == TRANSPOSED:
@@ -267,7 +266,7 @@ def _may_be_of_rows(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
         return False
     alone, matrices, channels, results = weights.shape
     return (
-        (kind_of_code(given) == PRODUCT or given.implementation == _WITHOUT_AVX512)
+        (kind_of_code(given) == PRODUCT or given.implementation == GEMM)
         and (given.threads == 1 or may_share())
         and src.shape[1] == alone == 1 != matrices
         and channels <= MOST_CHANNELS
