@@ -319,11 +319,12 @@ def test_the_largest_bytes_of_new_shapes_are_found_by_code(core, dtype):
 def assert_close(got, wanted):
     """A rounding to the other side now and then is multiplied by weights that follow, up to 2.5.
 
-    Of scores it may change a row's largest one.
+    Of scores it may change a row's largest one. In floats, whose sums are in another order, two of
+    them meet now and then.
     """
     away = np.abs(got.astype(np.float64) - wanted)
     if wanted.dtype.kind in "iu":
-        assert away.max() <= 20
+        assert away.max() <= (16 if has_int8() else 20)
         assert (away > 0).mean() < 0.05 + 2 / away.size
     else:
         assert (away > 1e-3 * np.abs(wanted).max()).mean() < 0.05

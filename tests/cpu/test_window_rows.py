@@ -274,6 +274,19 @@ def test_transposed_windows_of_pictures(core, monkeypatch, geometry, followed):
     assert compared(executable, model, feeds, stays=True) >= 3
 
 
+@pytest.mark.parametrize(("channels", "results"), [(55, 39), (91, 14), (24, 1)])
+def test_transposed_windows_side_by_side(core, monkeypatch, channels, results):
+    """Products by some matrices: to the bit as oneDNN's; in place of its gemm, they stay."""
+    monkeypatch.setattr(settling, "RUNS", 2)
+    weights = {"w": image(1, channels, results, 2, 2) / channels, "bias": image(2, results)}
+    nodes = [("ConvTranspose", ["x", "w", "bias"], ["y"], {"strides": [2, 2]})]
+    model = models.build(nodes, {"x": ["n", channels, "h", "w"]}, ["y"], weights)
+    executable = load(core, model, CPU_THREADS_NUM=1)
+    sizes = [*PICTURES, (33, 29)]
+    feeds = [image(number, 1 + number % 2, channels, *each) for number, each in enumerate(sizes)]
+    assert compared(executable, model, feeds, stays=are_sigmoids_apart()) >= 3
+
+
 @pytest.mark.parametrize(("results", "most"), [(8, 1 << 20), (20, 4 * 12 * 20 * 16 - 1)])
 def test_few_results_and_large_weights_of_pictures_are_onednns(core, monkeypatch, results, most):
     monkeypatch.setattr(by_machine, "MOST_TRANSPOSED_BYTES", most)
