@@ -98,7 +98,7 @@ _SOME = 1
 def rounded(count: int) -> Told | None:
     """Return code, likewise, that rounds so many numbers to the 256 of their range.
 
-    7,000 numbers take 4 us (a Zen of the first generation), NumPy's six calls 30.
+    7,000 numbers take 6 us (a Zen of the first generation), NumPy's calls 36.
     """
     function = _rounding()
     tiny = float(np.finfo(np.float32).smallest_subnormal)
