@@ -17,11 +17,15 @@ from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.filling.by_machine import suitable_windows
 from tests.cpu import models
 from tests.cpu.loading import image, load, wait_for_settling
-from tests.cpu.machine_code import by_machine_code, for_now, with_avx512
+from tests.cpu.machine_code import (
+    by_machine_code,
+    for_now,
+    missing_avx512,
+    with_avx512,
+    with_vectors,
+)
 from tests.cpu.test_window_sums import CHAINS, Case
 from tests.guard_pages import SIDES, guarded
-
-pytestmark = with_avx512
 
 GROUPS = [  # how many, and channels of the source and of the result of each
     *((2, 16, 16), (3, 16, 16), (4, 4, 4), (6, 4, 4), (8, 8, 8), (3, 8, 8), (16, 2, 2), (10, 3, 3)),
@@ -81,9 +85,16 @@ class Grouped(Case):
         return self.weights
 
 
+def skip_what_shares_vectors(groups):
+    if missing_avx512() and Bundle.of(*groups).size > 1:
+        pytest.skip(f"groups share vectors, for which there is code with AVX-512: {groups}")
+
+
+@with_vectors
 @pytest.mark.parametrize("chain", ["nothing", "prelu", "swish", "sum", "linear first"])
 @pytest.mark.parametrize("groups", GROUPS, ids=str)
 def test_sums_are_those_of_numpy(groups, chain):
+    skip_what_shares_vectors(groups)
     computed = 0
     for seed in range(12):
         case = Grouped(seed, CHAINS[chain], groups)
@@ -95,6 +106,7 @@ def test_sums_are_those_of_numpy(groups, chain):
     assert computed > 6
 
 
+@with_avx512
 @pytest.mark.parametrize("groups", GROUPS, ids=str)
 def test_answers_are_those_of_onednn_to_the_bit(groups):
     order = {"in": 0, "other": 0}
@@ -124,6 +136,7 @@ def test_answers_are_those_of_onednn_to_the_bit(groups):
     assert groups in OTHERWISE or order["in"] > 3, order
 
 
+@with_vectors
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("groups", GROUPS, ids=str)
 def test_nothing_beside_is_read_or_written(side, groups):
@@ -134,6 +147,7 @@ def test_nothing_beside_is_read_or_written(side, groups):
         np.testing.assert_array_equal(got, plain)
 
 
+@with_avx512
 @pytest.mark.parametrize("groups", GROUPS[::3], ids=str)
 def test_code_for_other_sizes_is_told_what_differs(rng, groups, monkeypatch):
     """Also where rows are computed in parts, of all groups each."""
@@ -157,6 +171,7 @@ def test_code_for_other_sizes_is_told_what_differs(rng, groups, monkeypatch):
     assert 1 < len(constants.codes) < 30
 
 
+@with_avx512
 @pytest.mark.parametrize("parts", [1, 3])
 def test_rows_in_parts_are_the_same(parts, monkeypatch):
     for seed in (0, 2, 3, 6, 7, 8):
@@ -221,6 +236,7 @@ NETWORKS = {
 }
 
 
+@with_avx512
 @pytest.mark.parametrize("name", NETWORKS)
 def test_new_shapes_are_answered_as_onnx_runtime_does(core, name, monkeypatch):
     """Machine code computes groups, and goes on where it is faster than oneDNN's."""
@@ -258,6 +274,7 @@ def test_threads_share_groups(core, name):
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
 
 
+@with_avx512
 @pytest.mark.parametrize("tail", ["relu", "hardswish", "sum", "gelu"])
 @pytest.mark.parametrize("groups", [(8, 4, 4), (3, 12, 12), (2, 24, 24), (5, 3, 3), (2, 16, 16)])
 def test_known_sizes_are_computed_so_where_that_is_faster(core, groups, tail):
@@ -282,10 +299,19 @@ ALONG = {  # groups, elements of a window, pads, step, distance
     "six": ((16, 6, 6), 9, 4, 1, 1),
     "wide": ((2, 48, 48), 8, 4, 1, 1),
     "several of one": ((5, 1, 3), 3, 1, 1, 1),
+    "one element": ((4, 48, 80), 1, 0, 1, 1),
+    "many weights": ((8, 128, 260), 1, 0, 1, 1),
 }
 
 
-@pytest.mark.parametrize("name", ALONG)
+OF_FEW = "dilated", "six"
+"""Which share vectors, or which oneDNN's code for AVX2 reads otherwise."""
+
+
+@with_vectors
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[with_avx512] * (name in OF_FEW)) for name in ALONG]
+)
 def test_groups_along_one_axis(core, name):
     (groups, given, results), size, pad, step, gap = ALONG[name]
     weights = {

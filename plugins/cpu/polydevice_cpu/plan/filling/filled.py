@@ -105,9 +105,8 @@ class Filled:
         self._descriptors: dict[int, Descriptor] = {}
         self._primitives: dict[int, Primitive] = {}
         self._values: list[Value | None] = [None] * len(recipe.values)
-        self.storages: list[Storage | None] = [None] * len(recipe.storages)
-        for number, storage in (kept or {}).items():
-            self.storages[number] = storage
+        known_storages, count = kept or {}, len(recipe.storages)
+        self.storages: list[Storage | None] = list(map(known_storages.get, range(count)))
         self._placed = placed
         self._alike_everywhere = found.alike_everywhere if may_be_in_strips else ()
         self._may_be_in_blocks = found.in_blocks if may_be_in_strips else ()
@@ -129,7 +128,7 @@ class Filled:
             UnfitError: oneDNN answers otherwise for these sizes.
         """
         recipe, once, arena = self._recipe, self._recipe.once, self._recipe.arena
-        storages = [self.storage(number) for number in range(len(recipe.storages))]
+        storages = list(map(self.storage, range(len(recipe.storages))))
         kept = [storages[number] for number in recipe.kept]
         if not may_be_kept(kept):
             once = frozenset()
@@ -363,7 +362,8 @@ class Filled:
     def _code_at_positions(
         self, given: Primitive, at: AtPositions, numbers: Mapping[int, int]
     ) -> Code | None:
-        (positions, apart), most_us = self._numbers[at.sizes], at.most_us(self._most_us(given))
+        (positions, apart), others_us = self._numbers[at.sizes], self._most_us(given)
+        most_us = at.most_us(others_us, is_for_now=self._may_be_for_now)
         if apart or most_us is None:
             return None
         assert isinstance(given, SymbolicPrimitive)

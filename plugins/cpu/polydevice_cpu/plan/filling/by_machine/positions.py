@@ -7,6 +7,7 @@ reads, and takes as long.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -71,8 +72,18 @@ MORE_NS, FOR_NOW_US, STAYING_US = 0.02, 150.0, 3.0
 a plan has run often, and then. Code of oneDNN is for one number of positions, and gone from the
 processor's cache when 30 shapes have taken turns: a Conformer takes 0.72 ms instead of 0.92 so."""
 
+FOR_WEIGHTS_US = 6e-5
+"""How much longer it may take for each byte of weights until then: oneDNN's code for some positions
+may want them in another layout, and 16 MB take 20 ms to be brought into it, an eighth of which is
+half of this."""
+
 _ALWAYS_US = 1e9
 """What is never exceeded."""
+
+_MOST_STAYING_US = 300.0
+"""The same of what stays with AVX-512: of 768 to 4,096 channels up to 50 positions take 0.9 to 1.1
+times as long as in oneDNN's code, of 400 1.0 to 1.2 times; with AVX2 0.85 to 1.05 whatever they
+are, on one thread and on two."""
 
 _CONVOLUTION_AT, _PRODUCT_AT = (4, 5, 6, 11), (2, 3, 4, 5)
 """Where weights, bias, result and attributes are among the arguments."""
@@ -87,16 +98,27 @@ class AtPositions(NamedTuple):
         inputs: what it reads, by index on execution, in the order in which code is told of it.
         sizes: the place of two numbers: how many positions there are, and one that is 0 where they
             lie one behind the other.
-        stays: whether it is computed so in plans that run often, too.
+        staying_us: how much longer than oneDNN's code it may take where it is computed so in plans
+            that run often, too; 0 where it is not.
+        weights_bytes: what it multiplies by.
     """
 
     inputs: Sequence[int]
     sizes: int
-    stays: bool = False
+    staying_us: float = 0.0
+    weights_bytes: int = 0
 
-    def most_us(self, others: float | None) -> float | None:
+    @property
+    def stays(self) -> bool:
+        """Whether it is computed so in plans that run often, too."""
+        return self.staying_us > 0.0
+
+    def most_us(self, others: float | None, *, is_for_now: bool) -> float | None:
         """Return how much longer than oneDNN's code it may take, if others may take so long."""
-        return _ALWAYS_US if self.stays else others
+        if self.stays:
+            return self.staying_us
+        more = self.weights_bytes * FOR_WEIGHTS_US if is_for_now else 0.0
+        return None if others is None else others + more
 
 
 class _Ready(NamedTuple):
@@ -149,11 +171,9 @@ def at_positions(given: SymbolicPrimitive, sizes: int) -> AtPositions | None:
     if any(function in BY_CHANNEL for function, *_ in chain or ()):
         return None
     if _is_in_chunks(given) and stays:
-        stays = _is_by_avx2(given) and not _may_be_in_chunks(chain or ())
-        if channels > MOST_IN_CHUNKS or given.threads > 1:
-            return None
-        if not (stays or _may_be_in_chunks(chain or ())):
-            return None
+        if channels > MOST_IN_CHUNKS or (given.threads > 1 and not _is_by_avx2(given)):
+            return None  # oneDNN's code for AVX-512 takes 0.75 to 0.95 of the time on two threads
+        stays = given.threads > 1 or not _may_be_in_chunks(chain or ())
     is_known = not any(map(is_symbolic, weights.shape)) and not isinstance(bias, SymbolicDescriptor)
     has_code = (
         is_known
@@ -161,7 +181,10 @@ def at_positions(given: SymbolicPrimitive, sizes: int) -> AtPositions | None:
         and (given.threads == 1 or may_share())
         and chain is not None
     )
-    return AtPositions(inputs_of(given), sizes, stays) if has_code else None
+    if not has_code:
+        return None
+    staying_us = 0.0 if not stays else _ALWAYS_US if _is_by_avx2(given) else _MOST_STAYING_US
+    return AtPositions(inputs_of(given), sizes, staying_us, 4 * math.prod(weights.shape))
 
 
 class PositionsByMachine:
@@ -273,7 +296,8 @@ def _ready(
     functions = Functions(chain, terms=Terms.ALL_CHANNELS, has_bias=has_bias, is_padded=True)
     shares = [link[1:] for link in followed]
     cuts = _cuts(given, source)
-    if _is_in_chunks(given) and len(cuts) > 2 and _may_be_in_chunks(followed):
+    is_one = given.threads == 1 and _may_be_in_chunks(followed)
+    if is_one and _is_in_chunks(given) and len(cuts) > 2:
         target = forms[numbers[Arg.DST]].given.storage.root
         roots = [forms[numbers[at]].given.storage.root for at in inputs_of(given)]
         if any(root is target for root in roots):
@@ -365,7 +389,8 @@ def _made_ready(
 def _may_be_in_chunks(chain: Sequence[Link]) -> bool:
     """Whether sums of some channels may be kept in the result before a chain is computed.
 
-    Where not, and oneDNN's code is AVX2's, all are added in one go, in plans that run often, too.
+    Where not, and where threads share the work, all are added in one go, in plans that run often,
+    too.
     """
     functions = [function for function, *_ in chain]
     return Function.SUM not in functions and sum(map(functions.count, ELSEWHERE)) < 2

@@ -64,9 +64,9 @@ MOST_AT_ONCE = 28
 """Positions that this code computes at once, of 16 channels; of more half as many or fewer."""
 
 MOST_WEIGHTS_BYTES = 1 << 20
-"""Weights of convolutions along one axis, which are read for every few positions: up to so many
-they take as long as oneDNN's code for a size (0.8 to 1.1 times; 1.8 with 1.8 MB), which it takes
-1 to 25 ms to generate, as it unrolls positions. Those of bytes are kept once more."""
+"""Weights of convolutions along one axis, which are read for every few positions: up to so many, of
+one group, they take as long as oneDNN's code for a size (0.8 to 1.1 times; 1.8 with 1.8 MB), which
+it takes 1 to 25 ms to generate, as it unrolls positions. Those of bytes are kept once more."""
 
 MOST_TRANSPOSED_BYTES = 3 << 17
 """The same of transposed ones over two axes, in floats: with so many they take 0.8 to 1.05 times as
@@ -115,12 +115,13 @@ def may_be_by_machine(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
         has_code = weights.shape[1:3] == (1, 1) and rank == axes + 3 > 4
     elif rank == axes + 3:
         has_code = axes < 3 and kind_of_code(given) in _IN_GROUPS and is_known(*weights.shape)
-        has_code &= has_avx512()  # of which the vectors are that groups share
+        has_code &= has_avx512() or (axes == 1 and _is_each_by_itself(weights))
     else:
         has_code = rank == len(src.shape) and kind_of_code(given) in _WITH_ALL_CHANNELS
         has_code |= rank == len(src.shape) == 4 and _is_in_steps(given)
     most_bytes = MOST_WEIGHTS_BYTES if axes == 1 else MOST_TRANSPOSED_BYTES
-    is_small = is_known(*weights.shape) and 4 * math.prod(weights.shape) <= most_bytes
+    own = weights.shape[rank - axes - 2 :]  # of a group, as one is computed behind the other
+    is_small = is_known(*weights.shape) and 4 * math.prod(own) <= most_bytes
     is_alike = axes > 1 and given.name == CONVOLUTION
     return (
         has_code
@@ -188,6 +189,11 @@ def _are_of_bytes(given: SymbolicPrimitive) -> bool:
         return is_plain and has_code_of_bytes(given, in_tiles=False)
     is_in_line = len(gaps) == 1 or (is_known(gaps[-1]) and gaps[-1] == 0)
     return (is_in_line or is_depthwise(given)) and has_code_of_bytes(given, in_tiles=False)
+
+
+def _is_each_by_itself(weights: Descriptor) -> bool:
+    """Whether no groups share a vector, for which there is code with AVX-512 alone."""
+    return is_known(*weights.shape) and bundle_of(weights.shape).size == 1
 
 
 def _is_in_steps(given: SymbolicPrimitive) -> bool:
