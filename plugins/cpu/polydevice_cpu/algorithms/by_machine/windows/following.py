@@ -58,6 +58,8 @@ class Function(Enum):
     """Of a slope for each channel."""
     SHIFT = "shift"
     """By a number for each channel, which is added."""
+    SCALE = "scale"
+    """By a number for each channel, which is multiplied by."""
     QUOTIENT = "quotient"
     LOGISTIC = "logistic"
     SWISH = "swish"
@@ -79,12 +81,15 @@ class Function(Enum):
 _OPCODES = {Function.SUM: ADD, Function.ADD: ADD, Function.SUBTRACT: SUB}
 """Of what computes with a tensor of the result's shape."""
 
+_BY_NUMBERS = {Function.SHIFT: ADD, Function.SCALE: MUL}
+"""Of what computes with one number for each channel."""
+
 _OF_POWERS_OF_E = {
     *(Function.LOGISTIC, Function.SWISH, Function.ELU, Function.GELU, Function.TANH),
 }
 
-BY_CHANNEL = Function.SHIFT, Function.PRELU
-"""Those that have another number for each channel."""
+BY_CHANNEL = Function.SHIFT, Function.SCALE, Function.PRELU
+"""Those that have another number for each channel; where, their own two say: see `in_rows_of`."""
 
 ELSEWHERE = Function.ADD, Function.SUBTRACT, Function.MOVE
 """Those that read what lies elsewhere."""
@@ -110,6 +115,24 @@ AS_FLOATS = 0x5B
 
 Link = tuple[Function, float, float]
 """A function that follows, and its two numbers."""
+
+
+def in_rows_of(chain: Sequence[Link], channels: int) -> list[Link]:
+    """Return a chain that is told where numbers of channels lie, one row of them behind the other.
+
+    Args:
+        chain: what follows.
+        channels: of a row, as many as the result has.
+    """
+    found, begin = list[Link](), 0
+    for link in chain:
+        if link[0] in BY_CHANNEL:
+            first, second = struct.unpack("<ff", struct.pack("<q", begin))
+            found.append((link[0], first, second))
+            begin += 4 * channels
+        else:
+            found.append(link)
+    return found
 
 
 def others_of(chain: Sequence[Function]) -> int:
@@ -155,12 +178,12 @@ def append_function(
         function: which.
         places: of its two numbers, of `OF_POWERS` and of a 1, in numbers of 4 bytes behind RDI.
         where: number and mask of the block of channels, for those that read more of them; and
-            which of the tensors that lie elsewhere is read.
+            which of the tensors that lie elsewhere is read, or of the rows of numbers of channels.
     """
     own, of_powers, one = places
     if function in _OF_PLACES:
         assert isinstance(code, WindowCode)
-        _append_of_places(code, sums, function, where)
+        _append_of_places(code, sums, function, where, own)
         return
     if code.is_halved and function in _SIGMOIDS:
         for sum_ in sums:
@@ -223,10 +246,14 @@ def _append_short(code: Instructions, sum_: int, function: Function) -> None:
 
 
 def _append_of_places(
-    code: WindowCode, sums: Sequence[int], function: Function, where: tuple[int, int, int]
+    code: WindowCode,
+    sums: Sequence[int],
+    function: Function,
+    where: tuple[int, int, int],
+    own: int,
 ) -> None:
     """Compute what has other numbers for each channel of a block, each position, or both."""
-    block, mask, _ = where
+    block, mask, row = where
     if function in _OPCODES:
         _append_tensor(code, sums, function, where)
         return
@@ -240,11 +267,13 @@ def _append_of_places(
             code.vector(ADD, sum_, sum_, R8, behind=position, is_one=True)
         return
     code.given(R8, "slopes")
+    if row:
+        code.add(R8, RDI, own // 2)
     code.vector(LOAD, _SHARE, 0, RBX, R8, behind=block, mask=mask)
     code.clear(_ZERO)
     for sum_ in sums:
-        if function is Function.SHIFT:
-            code.of_vectors(ADD, sum_, sum_, _SHARE)
+        if function is not Function.PRELU:
+            code.of_vectors(_BY_NUMBERS[function], sum_, sum_, _SHARE)
         else:
             _append_short(code, sum_, function)
 

@@ -104,7 +104,7 @@ class Constants:
     Attributes:
         weights: [elements of a window, channels of the result], dense, if there are any.
         bias: one number for each channel of the result, if there is one.
-        slopes: the same, for `Function.PRELU`.
+        slopes: the same, for each function `BY_CHANNEL` in turn; see `in_rows_of`.
         shares: the two numbers of each function that follows.
         first: two numbers before these.
         scales: one number for each channel that sums of bytes are multiplied by.

@@ -31,6 +31,7 @@ from polydevice_cpu.algorithms.by_machine.instructions import (
     Instructions,
 )
 from polydevice_cpu.algorithms.by_machine.windows.following import (
+    BY_CHANNEL,
     ELSEWHERE,
     Function,
     append_function,
@@ -319,7 +320,8 @@ def append_rest(
                 code.vector(ADD, sum_, sum_, RBX, behind=block, mask=mask)
         for number, function in enumerate(chain):
             places = [2 * (code.pairs + each) for each in (number, len(chain), -1)]
-            which = sum(map(chain[:number].count, ELSEWHERE))
+            alike = BY_CHANNEL if function in BY_CHANNEL else ELSEWHERE
+            which = sum(map(chain[:number].count, alike))
             append_function(code, sums, function, places, (block, mask, which))
     code.load(RDI, RSP, AT["apart"])
     code.scaled(R13, RDI, RDI, 2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeGuard
 
 import numpy as np
@@ -11,7 +11,6 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.symbolic_size import Number, is_symbolic
 from polydevice_cpu.algorithms.by_machine.windows.following import (
-    BY_CHANNEL,
     LONGEST_ROUNDED,
     Function,
     Link,
@@ -53,8 +52,7 @@ def chain_of(
     functions = [function for function, *_ in found]
     if as_onednn and any(map(is_unlike_onednn, functions)):
         return None
-    is_known = len(found) == len(made) <= LONGEST_ROUNDED
-    return found if is_known and sum(map(functions.count, BY_CHANNEL)) < 2 else None
+    return found if len(found) == len(made) <= LONGEST_ROUNDED else None
 
 
 def _link(post_op: PostOp, result: Argument) -> Link | None:
@@ -62,24 +60,36 @@ def _link(post_op: PostOp, result: Argument) -> Link | None:
         return Function.PRELU, 0.0, 0.0
     if post_op in _SUMS:
         return Function.SUM, 0.0, 0.0
-    if is_shift(post_op, result):
-        return Function.SHIFT, 0.0, 0.0
+    if is_by_channel(post_op, result):
+        return _BY_CHANNEL[post_op.algorithm], 0.0, 0.0
     if isinstance(post_op, Binary) and post_op.algorithm in OF_TENSORS:
         lies_so = lies_as(post_op.operand, result)
         return (OF_TENSORS[post_op.algorithm], 0.0, 0.0) if lies_so else None
     return link_of(post_op)
 
 
-def is_shift(post_op: PostOp, result: Argument) -> TypeGuard[Binary]:
-    """Return whether it adds one number to each channel, which is the second axis."""
-    if not isinstance(post_op, Binary) or post_op.algorithm != Algorithm.BINARY_ADD:
+_BY_CHANNEL = {Algorithm.BINARY_ADD: Function.SHIFT, Algorithm.BINARY_MUL: Function.SCALE}
+
+
+def is_by_channel(post_op: PostOp, result: Argument) -> TypeGuard[Binary]:
+    """Return whether it adds one number to each channel, or multiplies it by one.
+
+    Channels are what lies next to each other; the second axis where layouts do not tell.
+    """
+    if not isinstance(post_op, Binary) or post_op.algorithm not in _BY_CHANNEL:
         return False
     operand = post_op.operand
-    if not isinstance(result, Descriptor) or not is_known(*operand.shape, result.shape[1]):
+    if not isinstance(result, Descriptor) or operand.data_type is not DataType.F32:
+        return False
+    axis = 1
+    for place, (size, step) in enumerate(zip(result.shape, result.strides or (), strict=False)):
+        if is_known(size, step) and step == 1 < size:
+            axis = place
+    if len(operand.shape) != len(result.shape) or not is_known(*operand.shape, result.shape[axis]):
         return False
     sizes = [1] * len(result.shape)
-    sizes[1] = result.shape[1]
-    return [*operand.shape] == sizes and operand.data_type is DataType.F32
+    sizes[axis] = result.shape[axis]
+    return [*operand.shape] == sizes
 
 
 def _is_one(post_op: PostOp) -> TypeGuard[Binary]:
@@ -132,19 +142,29 @@ def inputs_of(given: SymbolicPrimitive) -> tuple[int, ...]:
     others = tuple(
         operand_of(number)
         for number, post_op in enumerate(attributes.post_ops)
-        if isinstance(post_op, Binary) and not _is_one(post_op) and not is_shift(post_op, result)
+        if isinstance(post_op, Binary) and not (_is_one(post_op) or is_by_channel(post_op, result))
     )
     return (Arg.SRC, *others) if others else (Arg.SRC, Arg.SRC)
 
 
-def by_channel_of(attributes: Attributes, result: Argument) -> int:
-    """Return the index on execution of what has a number for each channel; 0 without any."""
+def by_channel_of(attributes: Attributes, result: Argument) -> list[int]:
+    """Return the indices on execution of what has a number for each channel, in turn."""
+    found = []
     for number, post_op in enumerate(attributes.post_ops):
         if post_op == ONE_SLOPE_PER_CHANNEL:
-            return operand_of(number, Arg.WEIGHTS)
-        if is_shift(post_op, result):
-            return operand_of(number)
-    return 0
+            found.append(operand_of(number, Arg.WEIGHTS))
+        elif not _is_one(post_op) and is_by_channel(post_op, result):
+            found.append(operand_of(number))
+    return found
+
+
+def rows_of(
+    indices: Sequence[int], constants: Mapping[int, Array | None], channels: int
+) -> Array | None:
+    """Return the numbers of channels, [what follows, channels]; None where some are no such."""
+    rows = [constants.get(index) for index in indices]
+    found = [row for row in rows if row is not None and row.size == channels]
+    return np.stack(found) if len(found) == len(rows) else None
 
 
 def numbers_of(form: ValueForm) -> Array | None:

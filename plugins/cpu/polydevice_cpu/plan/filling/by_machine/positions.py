@@ -20,10 +20,10 @@ from polydevice_cpu.algorithms.by_machine.amx.layer import Matrices, code_at_pos
 from polydevice_cpu.algorithms.by_machine.code import Code, Told, may_share, told_numbers
 from polydevice_cpu.algorithms.by_machine.windows.covers import FLOATS
 from polydevice_cpu.algorithms.by_machine.windows.following import (
-    BY_CHANNEL,
     ELSEWHERE,
     Function,
     Link,
+    in_rows_of,
 )
 from polydevice_cpu.algorithms.by_machine.windows.sums import (
     FEW_NS,
@@ -46,7 +46,13 @@ from polydevice_cpu.onednn.constants import (
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor, is_open
 from polydevice_cpu.onednn.primitive import SymbolicPrimitive
 from polydevice_cpu.plan.filling.by_machine import integers
-from polydevice_cpu.plan.filling.by_machine.chains import chain_of, inputs_of, numbers_of
+from polydevice_cpu.plan.filling.by_machine.chains import (
+    by_channel_of,
+    chain_of,
+    inputs_of,
+    numbers_of,
+    rows_of,
+)
 from polydevice_cpu.plan.filling.by_machine.tiles import matrices_of, may_be_in_tiles
 from polydevice_cpu.plan.filling.by_machine.weights import in_rows
 from polydevice_cpu.plan.filling.recipe import Packing, ValueForm
@@ -168,8 +174,6 @@ def at_positions(given: SymbolicPrimitive, sizes: int) -> AtPositions | None:
     channels, _ = _channels(given, weights)
     stays = channels > _most_in_order(given)
     chain = chain_of(attributes, result, as_onednn=True)
-    if any(function in BY_CHANNEL for function, *_ in chain or ()):
-        return None
     if _is_in_chunks(given) and stays:
         if channels > MOST_IN_CHUNKS or (given.threads > 1 and not _is_by_avx2(given)):
             return None  # oneDNN's code for AVX-512 takes 0.75 to 0.95 of the time on two threads
@@ -289,9 +293,11 @@ def _ready(
         return None
     behind = [at for at in numbers if at >= Arg.ATTR_POST_OP]
     others = {at: numbers_of(forms[numbers[at]]) for at in behind}
-    followed = chain_of(attributes, result, others)
-    if followed is None:
+    found, by_channel = chain_of(attributes, result, others), by_channel_of(attributes, result)
+    slopes = rows_of(by_channel, others, results) if by_channel else None
+    if found is None or (by_channel and slopes is None):
         return None
+    followed = in_rows_of(found, results)
     chain, has_bias = [link[0] for link in followed], bias is not None
     functions = Functions(chain, terms=Terms.ALL_CHANNELS, has_bias=has_bias, is_padded=True)
     shares = [link[1:] for link in followed]
@@ -302,10 +308,15 @@ def _ready(
         roots = [forms[numbers[at]].given.storage.root for at in inputs_of(given)]
         if any(root is target for root in roots):
             return None
-        return _in_chunks(followed, packed, bias, cuts, results)
+        return _in_chunks(followed, packed, (bias, slopes), cuts, results)
 
     def known(own: Array, part: slice) -> Constants:
-        return Constants(own, None if bias is None else bias[part], None, shares)
+        return Constants(
+            own,
+            None if bias is None else bias[part],
+            None if slopes is None else slopes[:, part],
+            shares,
+        )
 
     return _told_once(functions, packed, known, (source, results), given.threads)
 
@@ -421,14 +432,25 @@ def _cuts(given: SymbolicPrimitive, channels: int) -> list[int]:
 def _in_chunks(
     chain: Sequence[Link],
     packed: Array,
-    bias: Array | None,
+    by_channel: Sequence[Array | None],
     cuts: Sequence[int],
     results: int,
 ) -> _Ready | None:
-    """What is the same for all sizes where sums of chunks are added up; None without code."""
+    """What is the same for all sizes where sums of chunks are added up; None without code.
+
+    Args:
+        chain: what follows.
+        packed: weights.
+        by_channel: a bias, and rows of numbers of channels, if there are any.
+        cuts: where chunks begin, and the last one ends.
+        results: channels of the result.
+    """
     source, row = cuts[-1], packed.shape[-1]
     added: Link = (Function.SUM, 0.0, 0.0)
-    last = [added, *([(Function.SHIFT, 0.0, 0.0)] if bias is not None else []), *chain]
+    shifted: list[Link] = [(Function.SHIFT, 0.0, 0.0)] if by_channel[0] is not None else []
+    last = [added, *in_rows_of([*shifted, *chain], results)]
+    rows = [each.reshape(-1, results) for each in by_channel if each is not None]
+    slopes = np.concatenate(rows) if rows else None
     links = [[], *[[added]] * (len(cuts) - 3), last]
     made = [
         Functions(
@@ -439,10 +461,10 @@ def _in_chunks(
     parts, told, steps = [], list[Told](), 0
     for number, own in enumerate(packed):
         part = slice(number * row, min(number * row + row, results))
-        moved = None if bias is None else bias[part]
+        own_slopes = None if slopes is None else slopes[:, part]
         for terms, functions, each in zip(pairwise(cuts), made, links, strict=True):
             shares = [link[1:] for link in each]
-            constants = Constants(own[slice(*terms)], None, moved, shares)
+            constants = Constants(own[slice(*terms)], None, own_slopes, shares)
             given = of_positions(source, results, part, row, 1, terms=slice(*terms))
             calls = told_of(functions, given, constants)
             if calls is None:

@@ -18,6 +18,7 @@ from polydevice.symbolic_size import Number, is_symbolic, is_within
 from polydevice_cpu.algorithms.by_machine.amx.layer import Matrices
 from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.algorithms.by_machine.windows.covers import FLOATS, Numbers, Windows, cover_of
+from polydevice_cpu.algorithms.by_machine.windows.following import in_rows_of
 from polydevice_cpu.algorithms.by_machine.windows.sums import (
     Constants,
     Functions,
@@ -47,6 +48,7 @@ from polydevice_cpu.plan.filling.by_machine.chains import (
     inputs_of,
     is_known,
     numbers_of,
+    rows_of,
 )
 from polydevice_cpu.plan.filling.by_machine.integers import (
     Prepared,
@@ -400,8 +402,9 @@ def _form(
     found = {index: numbers_of(form) for index, form in constants.items()}
     if any(each is None for each in found.values()):
         return None
-    followed, has_bias = chain_of(attributes, given.dst, found) or (), Arg.BIAS in found
+    chain_found, has_bias = chain_of(attributes, given.dst, found) or (), Arg.BIAS in found
     array = weights.given.storage.array
+    followed = in_rows_of(chain_found, given.dst.shape[1])
     chain, shares = [link[0] for link in followed], [link[1:] for link in followed]
     terms = Terms.OWN_CHANNEL if is_own else Terms.ALL_CHANNELS
     groups = groups_of(given)
@@ -411,7 +414,10 @@ def _form(
     if array is None or array.dtype != np.float32 or not weights.is_packed:
         return None
     bias = found.get(Arg.BIAS)
-    slopes = found.get(by_channel_of(attributes, given.dst))
+    by_channel = by_channel_of(attributes, given.dst)
+    slopes = rows_of(by_channel, found, given.dst.shape[1]) if by_channel else None
+    if by_channel and slopes is None:
+        return None
     if given.name == "matmul":
         packed = dense(packing, array)
         known, stays = Constants(packed, bias, None, shares), stays_by_machine(given)
