@@ -87,6 +87,8 @@ class Trace:
         self.is_live = self.is_open = True
         self.is_general = is_general
         self.steps: list[str] = []
+        self._read: list[tuple[str | None, list[str]]] = []
+        """Of each step, once nothing more is noted."""
         self.asked: dict[int, Asked] = {}
         self._pause = pause
         self._known: dict[tuple[object, ...], SymbolicSize] = {}
@@ -280,6 +282,7 @@ class Trace:
                 else, which stays as it is. Each may be `Otherwise`.
         """
         self.is_live = False
+        self._read = list(map(_read, self.steps))
         tuples: dict[str, str] = {}  # text → name: what is alike is made once
         others: dict[str, object] = {}
         seldom: dict[int, dict[str, object]] = {}
@@ -297,7 +300,8 @@ class Trace:
         for choice, own in seldom.items():
             lines += self._seldom(choice, own, told, tuples, others)
         lines.append(f"return [{', '.join(results)}], others")
-        for notes in (self.steps, self._known, self._guards, self._named, self._choices):
+        every = self.steps, self._read, self._known, self._guards, self._named, self._choices
+        for notes in every:
             notes.clear()  # they take more than what was made
         scope: dict[str, Any] = {**CALLED, **others, "chooses": True, "partial": partial}
         for name, (function, answer) in self._functions.items():
@@ -333,11 +337,19 @@ class Trace:
         """The steps without what nothing reads, as attempts leave behind that were given up."""
         names = set(_NAME.findall("\n".join(results)))
         kept = []
-        for line in reversed(self.steps):
-            if not _COMPUTED.match(line) or line.partition(" = ")[0] in names:
+        for line, (computed, mentioned) in zip(
+            reversed(self.steps), reversed(self._read), strict=True
+        ):
+            if computed is None or computed in names:
                 kept.append(line)
-                names.update(_NAME.findall(line))
+                names.update(mentioned)
         return kept[::-1]
+
+
+def _read(line: str) -> tuple[str | None, list[str]]:
+    """What a step computes, if it does nothing else, and which names it mentions."""
+    name = line.partition(" = ")[0] if _COMPUTED.match(line) else None
+    return name, _NAME.findall(line)
 
 
 _TRACE: ContextVar[Trace | None] = ContextVar("trace", default=None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from polydevice_cpu.algorithms.by_machine.avx2.encoding import RSP, Place
 from polydevice_cpu.algorithms.by_machine.avx2.operations import WAYS, OnMask, Vector, Way
@@ -97,27 +98,44 @@ class Homes:
         return Place(RSP, offset_bytes=HALF_BYTES * (2 * (VECTORS + mask) + half))
 
 
-def touched(each: Vector) -> tuple[int | None, list[int]]:
+def touched(each: Vector) -> tuple[int | None, tuple[int, ...]]:
     """Return which vector an instruction sets, and which ones it reads."""
-    way = WAYS.get(each.key)
-    last = [] if each.is_memory else [each.base]
+    _, opcode, register, first, base, scaled, *_ = each
+    return _touched(each.kind, each.prefix, opcode, register, first, base, scaled, each.is_memory)
+
+
+@lru_cache(maxsize=4096)
+def _touched(
+    kind: int,
+    prefix: int,
+    opcode: int,
+    register: int,
+    first: int,
+    base: int,
+    scaled: int | None,
+    is_memory: bool,
+) -> tuple[int | None, tuple[int, ...]]:
+    """The same of what an instruction says of them: code has each of these again and again."""
+    way = WAYS.get((kind, prefix, opcode))
+    last = () if is_memory else (base,)
     if way is Way.STORE:
-        return (None if each.is_memory else each.base), [each.register]
+        return (None if is_memory else base), (register,)
     if way in {Way.COMPARE, Way.TEST}:
-        return None, [each.first, *last]
+        return None, (first, *last)
     if way is Way.SHIFT:
-        return each.first, last
+        return first, last
     if way is Way.HALF:
-        return each.base, [each.register]
+        return base, (register,)
     if way is Way.GATHER:
-        return each.register, [index_of(each), each.register]
-    if way is Way.SPREAD and each.opcode == 0x7C:
-        return each.register, []
+        assert scaled is not None
+        return register, (first + scaled, register)
+    if way is Way.SPREAD and opcode == 0x7C:
+        return register, ()
     if way in {Way.BINARY, Way.POWER, Way.QUARTERS}:
-        return each.register, [each.first, *last]
+        return register, (first, *last)
     if way is Way.SUM:
-        return each.register, [each.first, *last, each.register]
-    return each.register, last
+        return register, (first, *last, register)
+    return register, last
 
 
 def _parts(operations: Sequence[Vector | OnMask], jumps: Mapping[int, int]) -> list[Part]:
@@ -146,8 +164,8 @@ def _brief(parts: Sequence[Part]) -> set[int]:
     return found - others
 
 
-def _numbers_of(each: Vector | OnMask) -> list[int]:
-    return _numbers(each) if isinstance(each, Vector) else []
+def _numbers_of(each: Vector | OnMask) -> tuple[int, ...]:
+    return _numbers(each) if isinstance(each, Vector) else ()
 
 
 def _is_plain(each: Vector | OnMask) -> bool:
@@ -194,9 +212,9 @@ def _is_single(each: Vector, reads: Sequence[int], single: set[int]) -> bool:
     return known and is_same and not each.mask and not each.wide and single.issuperset(reads)
 
 
-def _numbers(each: Vector) -> list[int]:
+def _numbers(each: Vector) -> tuple[int, ...]:
     sets, reads = touched(each)
-    return reads if sets is None else [sets, *reads]
+    return reads if sets is None else (sets, *reads)
 
 
 def _by_use(
@@ -204,8 +222,9 @@ def _by_use(
 ) -> list[int]:
     """Vectors, those first of which a half is used the most."""
     used = Counter[int]()
+    starts, ends = sorted(start for start, _ in loops), sorted(end for _, end in loops)
     for each in vectors:
-        depth = sum(start <= each.place < end for start, end in loops)
+        depth = bisect.bisect_right(starts, each.place) - bisect.bisect_right(ends, each.place)
         for number in _numbers(each):
             used[number] += _OFTEN ** min(depth, _DEEPEST) * (2 if number in single else 1)
     return [number for number, _ in used.most_common()]

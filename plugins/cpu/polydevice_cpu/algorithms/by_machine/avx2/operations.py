@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from functools import lru_cache
 from typing import NamedTuple
 
 
@@ -153,13 +154,27 @@ def has_form(each: Vector, halves: int) -> bool:
         each: the instruction.
         halves: how many a vector has.
     """
-    way = WAYS.get(each.key)
-    if each.key in WITHIN_HALVES and halves > 1:
+    is_masked = bool(each.mask)
+    return _has_form(each.key, halves, each.is_memory, is_masked, each.is_one, each.wide)
+
+
+@lru_cache(maxsize=1024)
+def _has_form(
+    key: tuple[int, int, int],
+    halves: int,
+    is_memory: bool,
+    is_masked: bool,
+    is_one: bool,
+    wide: bool,
+) -> bool:
+    """The same of what an instruction says besides registers and places."""
+    way = WAYS.get(key)
+    if key in WITHIN_HALVES and halves > 1:
         return False
-    if way is None or (way is Way.POWER and each.is_one):
+    if way is None or (way is Way.POWER and is_one):
         return False
     if way is Way.INTEGER:
-        return each.is_memory and not each.mask
+        return is_memory and not is_masked
     of_masks = way in {Way.COMPARE, Way.TEST, Way.GATHER}
-    of_integers = way is Way.BINARY and each.kind == 2  # longer ones have no such instructions
-    return not each.wide or not (each.mask or of_masks or of_integers)
+    of_integers = way is Way.BINARY and key[0] == 2  # longer ones have no such instructions
+    return not wide or not (is_masked or of_masks or of_integers)
