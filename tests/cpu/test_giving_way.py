@@ -9,24 +9,27 @@ from polydevice import Core
 from polydevice.errors import DeviceMemoryError
 from polydevice_cpu.algorithms.by_machine.code import may_share
 from polydevice_cpu.onednn.library import library
+from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.binding import giving_way
 from polydevice_cpu.plan.binding.giving_way import GivingWay
 from polydevice_cpu.plan.compiled import CompiledNetwork
 from tests.cpu import models
+from tests.cpu.loading import wait_for_settling
 from tests.cpu.machine_code import by_machine_code, with_vectors
 
 MS = 1_000_000
 
 
 class Clock:
-    """Time that passes when told, and the part of it that a thread computes."""
+    """Time that passes when told, and the part of it that a thread computes, and that others do."""
 
     def __init__(self) -> None:
-        self.now = self.used = 0
+        self.now = self.used = self.others = 0
 
-    def pass_(self, milliseconds: float, computing: float) -> None:
+    def pass_(self, milliseconds: float, computing: float, others: float = 0.0) -> None:
         self.now += int(milliseconds * MS)
         self.used += int(computing * MS)
+        self.others += int(others * MS)
 
     def perf_counter_ns(self) -> int:
         return self.now
@@ -34,13 +37,16 @@ class Clock:
     def thread_time_ns(self) -> int:
         return self.used
 
+    def process_time_ns(self) -> int:
+        return self.used + self.others
+
 
 class Machine:
     """Runs take 2 ms on all threads, of which 1.8 or 0.4 are computing, and 3 on one."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, alone: bool = True) -> None:
         self.clock, self.ran, self.made, self.busy = Clock(), "", 0, False
-        self.together, self.one = (2.0, 1.8), 3.0
+        self.together, self.one, self.spinning = (2.0, 1.8), 3.0, 0.0
         monkeypatch.setattr(giving_way, "time", self.clock)
         monkeypatch.setattr(giving_way, "LEAST_NS", 8 * MS)
         self._alone = self if alone else None
@@ -52,7 +58,7 @@ class Machine:
 
     def run(self) -> None:
         self.ran += "1"
-        self.clock.pass_(self.one, self.one)
+        self.clock.pass_(self.one, self.one, self.one * self.spinning)
 
     def _together(self) -> None:
         self.ran += "n"
@@ -81,6 +87,19 @@ def test_one_thread_computes_while_the_cores_are_taken_and_no_longer(monkeypatch
     assert machine.made == 1
     machine.busy = True
     assert machine.infer(12)[-3:] == "111"
+
+
+def test_threads_of_the_same_program_that_let_go_are_noticed_at_once(monkeypatch):
+    """As those of another runtime do, which spin for a while after an inference."""
+    machine = Machine(monkeypatch)
+    machine.busy, machine.spinning = True, 0.9
+    machine.infer(300)
+    for _ in range(5):
+        machine.infer(40)  # pauses are long by now
+        machine.busy, machine.spinning = False, 0.0
+        assert machine.infer(20)[-10:] == "n" * 10
+        machine.busy, machine.spinning = True, 0.9
+    assert "1" in machine.infer(40)
 
 
 @pytest.mark.parametrize(("one", "stays"), [(1.2, "n"), (0.7, "1")])
@@ -180,3 +199,31 @@ def test_threads_that_share_machine_code_give_way_too(rng, at_once):
                 np.testing.assert_allclose(request.infer(given)["y"], right, rtol=1e-4, atol=1e-4)
             assert len(at_once) == count
         assert by_machine_code(executable)
+
+
+@with_vectors
+def test_long_sums_of_new_shapes_stay_the_same_bits(rng, at_once, monkeypatch):
+    """Of channels that machine code adds up otherwise in networks of one thread.
+
+    Once a plan has run often, what computes the same in one thread is one that has, too.
+    """
+    monkeypatch.setattr(settling, "RUNS", 3)
+    weights = {"w": rng.standard_normal((900, 300)).astype(np.float32) / 30}
+    weights["v"] = rng.standard_normal((900, 300)).astype(np.float32) / 30
+    nodes = [("MatMul", ["x", "w"], ["a"], {}), ("Relu", ["a"], ["b"], {})]
+    nodes += [("MatMul", ["x", "v"], ["c"], {}), ("Add", ["c", "b"], ["y"], {})]
+    model = models.build(nodes, {"x": [1, "rows", 900]}, ["y"], weights)
+    with Core() as core:
+        executable = core.load_network(core.read_network(model), "CPU", {"CPU_THREADS_NUM": "2"})
+        request = executable.create_infer_request()
+        for rows in (90, 110, 100, 77):
+            given = {"x": rng.standard_normal((1, rows, 900)).astype(np.float32)}
+            (right,) = models.answer(model, given)
+            first = request.infer(given)["y"].copy()
+            np.testing.assert_allclose(first, right, rtol=1e-4, atol=1e-4)
+            for _ in range(settling.RUNS):
+                np.testing.assert_array_equal(request.infer(given)["y"], first)
+            wait_for_settling()
+            for _ in range(3):
+                np.testing.assert_array_equal(request.infer(given)["y"], first)
+            assert at_once[-1] is not None

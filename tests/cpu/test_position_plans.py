@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from polydevice_cpu.algorithms.by_machine.code import has_avx512, may_share
+from polydevice_cpu.algorithms.by_machine.code import may_share
 from polydevice_cpu.algorithms.by_machine.windows import sums
 from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.filling import filled
@@ -148,8 +148,7 @@ def test_sums_of_some_channels_are_added_as_by_onednn(
 ):
     """Of 512 channels, or of 1,024 where there are more; of 320 without AVX-512.
 
-    All are added at once where a tensor is added to what the result has held, and where threads
-    share them without AVX-512.
+    All are added at once where a tensor is added to what the result has held.
     """
     monkeypatch.setattr(settling, "RUNS", 3)
     weights = {"w": image(1, channels, results) / channels, "bias": image(2, results)}
@@ -167,10 +166,8 @@ def test_sums_of_some_channels_are_added_as_by_onednn(
     executable = load(core, model, CPU_THREADS_NUM=threads)
     feeds = [image(k, 1 + k % 3, rows, channels) for k, rows in enumerate([4, 9, 33, 2, 50, 17])]
     stays = -1 if followed == "bias, twice added" else 0
-    if threads > 1 and not has_avx512():
-        stays = None  # of many positions, of which threads have a share
     seen = compared(executable, model, feeds, stays=stays)
-    assert seen >= 3 or (threads > 1 and has_avx512())
+    assert seen >= 3 or threads > 1  # who shares a product
 
 
 @pytest.mark.parametrize("for_weights_us", [0.0, 1.0])

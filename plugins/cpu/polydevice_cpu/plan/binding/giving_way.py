@@ -31,6 +31,13 @@ again: at first and at most, twice as long each time. What passes between infere
 another runtime's threads spin on after its inference, so that the first one after it tells little.
 """
 
+SEEN_NS = 10_000_000
+"""For so long one thread has computed before it is told whether this program's other threads do."""
+
+SPINNING, LETTING_GO = 0.5, 0.15
+"""The share of that time for which these took a core while they did, and no longer do: ONNX
+Runtime's threads spin for 90 ms after an inference. All threads are tried again at once then."""
+
 
 class Runs(Protocol):
     """A bound plan."""
@@ -69,6 +76,9 @@ class GivingWay(Generic[R]):
         self._price = max(steps * STEP_NS, LEAST_NS)
         self._left = self._runs = self._lost = self._alone_ns = self._short_ns = 0
         self._pause, self._pause_runs = LEAST_PAUSE_NS, LEAST_PAUSE_RUNS
+        self._seen_ns = self._others_ns = 0
+        self._are_others_busy = self._is_early = False
+        self._may_be_early = True
         self.alone: R | None = None
         self.is_possible = True
 
@@ -79,11 +89,13 @@ class GivingWay(Generic[R]):
             return
         begin = time.perf_counter_ns()
         if self.alone is not None and (self._runs > 0 or self._left > 0):
+            used = time.process_time_ns()
             self.alone.run()
             spent = time.perf_counter_ns() - begin
             self._left -= spent
             self._runs -= 1
             self._alone_ns += (spent - self._alone_ns) // 8 if self._alone_ns else spent
+            self._look_at_others(spent, time.process_time_ns() - used)
             return
         used = time.thread_time_ns()
         together()
@@ -94,16 +106,44 @@ class GivingWay(Generic[R]):
         self._lost = max(self._lost + spent - expected, 0)
         if not self._lost:
             self._pause, self._pause_runs = LEAST_PAUSE_NS, LEAST_PAUSE_RUNS
+            self._is_early = False
         if self.alone is None and spent < SHORT_NS:
             self._short_ns += spent
         if self._lost >= self._price or self._short_ns >= SHORT_PRICES * self._price:
             self._give_way()
+
+    def _look_at_others(self, spent: int, used: int) -> None:
+        """End the pause where this program's other threads had taken a core and let go of it.
+
+        Whether it was them is not known where they let go before this was looked at: it is taken to
+        be so until that was wrong.
+
+        Args:
+            spent: how long one thread has computed.
+            used: for how long all of the program's threads did.
+        """
+        self._seen_ns += spent
+        self._others_ns += used - spent
+        if self._seen_ns < SEEN_NS:
+            return
+        share = self._others_ns / self._seen_ns
+        self._seen_ns = self._others_ns = 0
+        if share > SPINNING:
+            self._are_others_busy = self._may_be_early = True
+        elif share < LETTING_GO and self._are_others_busy:
+            self._are_others_busy, self._is_early = False, True
+            self._left = self._runs = 0
+            self._pause, self._pause_runs = LEAST_PAUSE_NS, LEAST_PAUSE_RUNS
 
     def _give_way(self) -> None:
         if self.alone is None:
             self.alone = self._make()
             self.is_possible = self.alone is not None
         openmp.forget_cores()  # they may be taken by other programs
+        if self._is_early:
+            self._may_be_early = self._is_early = False
+        self._are_others_busy = self._may_be_early
+        self._seen_ns = self._others_ns = 0
         self._lost = self._price * 7 // 8  # the next trial is over after an eighth
         self._short_ns = 0
         self._left, self._runs = self._pause, self._pause_runs

@@ -226,7 +226,7 @@ class PlanSizes:
             form = self.strips.form(primitive, place)
             if form.apart is not None:
                 self._note(form, form.apart)
-                found = at_positions(primitive, self.places[id(form)])
+                found = at_positions(primitive, self.places[id(form)], is_alone=self.is_alone)
                 if found is not None:
                     self.at_positions[place] = found
         elif may_be_in_blocks(primitive):

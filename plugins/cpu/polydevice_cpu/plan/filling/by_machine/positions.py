@@ -89,7 +89,7 @@ _ALWAYS_US = 1e9
 _MOST_STAYING_US = 300.0
 """The same of what stays with AVX-512: of 768 to 4,096 channels up to 50 positions take 0.9 to 1.1
 times as long as in oneDNN's code, of 400 1.0 to 1.2 times; with AVX2 0.85 to 1.05 whatever they
-are, on one thread and on two."""
+are."""
 
 _CONVOLUTION_AT, _PRODUCT_AT = (4, 5, 6, 11), (2, 3, 4, 5)
 """Where weights, bias, result and attributes are among the arguments."""
@@ -154,12 +154,15 @@ class _Ready(NamedTuple):
     of_bytes: integers.Prepared | None = None
 
 
-def at_positions(given: SymbolicPrimitive, sizes: int) -> AtPositions | None:
+def at_positions(
+    given: SymbolicPrimitive, sizes: int, *, is_alone: bool = False
+) -> AtPositions | None:
     """Return how machine code computes a primitive; None where it does for no sizes.
 
     Args:
         given: one that treats positions alike.
         sizes: see `AtPositions`.
+        is_alone: whether one thread has to compute what several do in another plan.
     """
     if integers.is_of_bytes(given):
         in_tiles = may_be_in_tiles(given)
@@ -175,9 +178,9 @@ def at_positions(given: SymbolicPrimitive, sizes: int) -> AtPositions | None:
     stays = channels > _most_in_order(given)
     chain = chain_of(attributes, result, as_onednn=True)
     if _is_in_chunks(given) and stays:
-        if channels > MOST_IN_CHUNKS or (given.threads > 1 and not _is_by_avx2(given)):
-            return None  # oneDNN's code for AVX-512 takes 0.75 to 0.95 of the time on two threads
-        stays = given.threads > 1 or not _may_be_in_chunks(chain or ())
+        stays = not _may_be_in_chunks(chain or ())
+        if channels > MOST_IN_CHUNKS or given.threads > 1 or (stays and is_alone):
+            return None
     is_known = not any(map(is_symbolic, weights.shape)) and not isinstance(bias, SymbolicDescriptor)
     has_code = (
         is_known
@@ -302,8 +305,7 @@ def _ready(
     functions = Functions(chain, terms=Terms.ALL_CHANNELS, has_bias=has_bias, is_padded=True)
     shares = [link[1:] for link in followed]
     cuts = _cuts(given, source)
-    is_one = given.threads == 1 and _may_be_in_chunks(followed)
-    if is_one and _is_in_chunks(given) and len(cuts) > 2:
+    if _is_in_chunks(given) and len(cuts) > 2 and _may_be_in_chunks(followed):
         target = forms[numbers[Arg.DST]].given.storage.root
         roots = [forms[numbers[at]].given.storage.root for at in inputs_of(given)]
         if any(root is target for root in roots):
@@ -400,8 +402,7 @@ def _made_ready(
 def _may_be_in_chunks(chain: Sequence[Link]) -> bool:
     """Whether sums of some channels may be kept in the result before a chain is computed.
 
-    Where not, and where threads share the work, all are added in one go, in plans that run often,
-    too.
+    Where not, all are added in one go, in plans that run often, too.
     """
     functions = [function for function, *_ in chain]
     return Function.SUM not in functions and sum(map(functions.count, ELSEWHERE)) < 2
