@@ -90,21 +90,26 @@ def test_new_shapes_are_computed_by_machine_code_and_later_by_onednn(core, monke
     assert seen >= 3
 
 
-@pytest.mark.parametrize("results", [16, 40, 70])
-def test_several_functions_with_a_number_for_each_channel(core, monkeypatch, results):
+@pytest.mark.parametrize(
+    ("channels", "results", "groups"), [(12, 16, 1), (12, 40, 1), (12, 70, 1), (24, 24, 24)]
+)
+def test_several_functions_with_a_number_for_each_channel(
+    core, monkeypatch, channels, results, groups
+):
     """As of a normalisation behind what is added to what was before, and slopes behind that."""
     monkeypatch.setattr(settling, "RUNS", 3)
     names = ["scale", "shift", "slope", "more"]
     weights = {name: image(seed, results, 1, 1) for seed, name in enumerate(names)}
-    weights["beside"] = image(4, results, 12, 3, 3) / 9
-    weights["wide"] = image(5, results, 12, 3, 3) / 9
-    nodes = [("Conv", ["x", "beside"], ["a"], {"pads": [1] * 4}), ("Relu", ["a"], ["b"], {})]
-    nodes += [("Conv", ["x", "wide"], ["c"], {"pads": [1] * 4}), ("Add", ["c", "b"], ["d"], {})]
+    weights["beside"] = image(4, results, channels // groups, 3, 3) / 9
+    weights["wide"] = image(5, results, channels // groups, 3, 3) / 9
+    how = {"pads": [1] * 4, "group": groups}
+    nodes = [("Conv", ["x", "beside"], ["a"], how), ("Relu", ["a"], ["b"], {})]
+    nodes += [("Conv", ["x", "wide"], ["c"], how), ("Add", ["c", "b"], ["d"], {})]
     nodes += [("Mul", ["d", "scale"], ["e"], {}), ("Add", ["e", "shift"], ["f"], {})]
     nodes += [("PRelu", ["f", "slope"], ["g"], {}), ("PRelu", ["g", "more"], ["y"], {})]
-    model = models.build(nodes, {"x": ["n", 12, "h", "w"]}, ["y"], weights)
+    model = models.build(nodes, {"x": ["n", channels, "h", "w"]}, ["y"], weights)
     executable = load(core, model, CPU_THREADS_NUM=1)
-    feeds = [image(k, 1 + k % 2, 12, *sizes) for k, sizes in enumerate(SIZES)]
+    feeds = [image(k, 1 + k % 2, channels, *sizes) for k, sizes in enumerate(SIZES)]
     assert compared(executable, model, feeds, stays=None) >= 3
     assert any(
         len(each.split("+")) > 3 for each in [s.type for s in executable.latest_plan().steps]
