@@ -24,9 +24,10 @@ from polydevice_cpu.plan.tables.template import Broken, TableTemplate
 MOST_TABLES = 8
 """Classes of a template's sizes for which a table is tried: one takes as long as some ten plans."""
 
-MOST_LATE, OF_STEPS = 4, 32
+MOST_LATE, FEW_LATE, OF_STEPS = 4, 2, 32
 """Steps of a plan that a table has no numbers of for its sizes alone, above which one is made, and
-one more for so many steps: ten of them take as long as to ask another table, with its formulas."""
+above which the others are asked first; and one more for so many steps. To ask a table takes as long
+as a few such steps, with its formulas."""
 
 
 Later = Callable[[Callable[[], None]], None]
@@ -102,16 +103,16 @@ class PlanTemplate:
             broken, late = table.broken(found[1])
             if late < fewest:
                 best, fewest = (table, found[0], broken), late
-            if late <= self._most_late(table):
+            if late <= self._late_of(table, FEW_LATE):
                 break
         if best is not None:
             return Fit(partial(self._of_table, sizes, *best))
         found = self._formulas(sizes)
         return None if found is None else Fit(partial(self._plan, sizes, found[0]))
 
-    def _most_late(self, table: TableTemplate) -> int:
-        """How many steps may be made one by one for what a table is used for."""
-        return table.late + MOST_LATE + len(self._recipe.steps) // OF_STEPS
+    def _late_of(self, table: TableTemplate, more: int) -> int:
+        """How many steps are made one by one, with so many more than a table leaves out always."""
+        return table.late + more + len(self._recipe.steps) // OF_STEPS
 
     def _likely(self, sizes: Sequence[int]) -> list[TableTemplate]:
         """The tables; first those that were made where the same sizes were 1, which decide most."""
@@ -130,7 +131,7 @@ class PlanTemplate:
             return self._with_steps(sizes)
         if not plan.is_final:
             plan.whole = partial(self._whole, sizes)
-        if len(plan.late) > self._most_late(table):
+        if len(plan.late) > self._late_of(table, MOST_LATE):
             self._learn(sizes)
         return plan
 
@@ -195,7 +196,7 @@ class PlanTemplate:
         """Whether every table leaves many steps of a plan for these sizes to be made one by one."""
         for table in self._likely(sizes):
             found = table.formulas(sizes)
-            if found is not None and table.broken(found[1])[1] <= self._most_late(table):
+            if found is not None and table.broken(found[1])[1] <= self._late_of(table, MOST_LATE):
                 return False
         return True
 
