@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from polydevice.errors import InferenceError
 from polydevice_cpu.plan import settling
+from polydevice_cpu.plan.filling.template import PlanTemplate
 from polydevice_cpu.plan.tables.plan import TablePlan
 from tests.cpu import models
 from tests.cpu.loading import image, load, wait_for_settling
@@ -271,3 +274,26 @@ def test_windows_in_steps_over_any_end(core, dims):
         x = image(number, 1 + number % 3, 1, *[size, size + 1 + number % 5][:axes])
         found.append(isinstance(run(executable, request, model, {"x": x}), TablePlan))
     assert all(found[3:])
+
+
+@pytest.mark.parametrize(
+    ("left_out", "asked"), [((2, 0), 0), ((3, 0), 1), ((5, 4, 3), 2), ((4, 9), 0)]
+)
+def test_a_table_that_leaves_more_out_is_not_used_before_others_are_asked(left_out, asked):
+    class Table:
+        late = 0
+
+        def __init__(self, left_out):
+            self.left_out = left_out
+
+        def formulas(self, _):
+            return [], []
+
+        def broken(self, _):
+            return frozenset(), self.left_out
+
+    tables = [Table(each) for each in left_out]
+    template = PlanTemplate.__new__(PlanTemplate)
+    template._tables, template._ones = tables, dict.fromkeys(tables, (False,))
+    template._recipe = SimpleNamespace(steps=[None] * 11)
+    assert template.fit([7]).plan.args[1] is tables[asked]

@@ -7,7 +7,6 @@ import random
 import threading
 import time
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -473,27 +472,6 @@ def test_sizes_that_come_while_a_table_is_made_get_theirs_afterwards(core, monke
     go_on.set()
     wait_for_settling()
     assert tried == [[2, 30], [2, 40], [2, 60]]
-
-
-@pytest.mark.parametrize(("late", "asked"), [((2, 0), 0), ((3, 0), 1), ((5, 4, 3), 2), ((4, 9), 0)])
-def test_a_table_that_leaves_more_out_is_not_used_before_others_are_asked(late, asked):
-    class Table:
-        late = 0
-
-        def __init__(self, left_out):
-            self.left_out = left_out
-
-        def formulas(self, _):
-            return [], []
-
-        def broken(self, _):
-            return frozenset(), self.left_out
-
-    tables = [Table(each) for each in late]
-    template = PlanTemplate.__new__(PlanTemplate)
-    template._tables, template._ones = tables, dict.fromkeys(tables, (False,))
-    template._recipe = SimpleNamespace(steps=[None] * 11)
-    assert template.fit([7]).plan.args[1] is tables[asked]
 
 
 def test_samples_of_planes_of_open_sizes_are_no_part_of_a_table(core, caplog):
