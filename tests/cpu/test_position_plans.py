@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 
+from polydevice.processor.machine_code import function_of
 from polydevice_cpu.algorithms.by_machine.code import may_share
 from polydevice_cpu.algorithms.by_machine.windows import sums
 from polydevice_cpu.plan import settling
@@ -108,6 +109,34 @@ def test_products_that_are_scaled_and_shifted_by_channel(
     feeds = [image(k, 1 + k % 3, rows, channels) for k, rows in enumerate([4, 9, 33, 2, 50, 17])]
     seen = compared(executable, model, feeds, stays=None)
     assert seen >= 3 or threads > 1
+
+
+_FLUSHES = "f30f1efa 50 0fae1c24 810c2440800000 0fae1424 58 31c0 c3"
+_FLUSHES_NOT = "f30f1efa 50 0fae1c24 812424bf7fffff 0fae1424 58 31c0 c3"
+"""endbr64; push rax; stmxcsr [rsp]; or, and; ldmxcsr [rsp]; pop rax; xor eax, eax; ret"""
+
+
+def test_nothing_of_them_is_lost_where_a_library_flushes_tiny_numbers(core):
+    """As one does that is loaded and was compiled for speed: all threads begun behind it, too."""
+    weights = {name: image(seed, 48) for seed, name in enumerate(["scale", "shift"])}
+    weights |= {"v": image(3, 40, 48) / 40, "w": image(4, 40, 48) / 40}
+    nodes = [("MatMul", ["x", "v"], ["a"], {}), ("Relu", ["a"], ["b"], {})]
+    nodes += [("MatMul", ["x", "w"], ["c"], {}), ("Add", ["c", "b"], ["d"], {})]
+    nodes += [("Mul", ["d", "scale"], ["e"], {}), ("Add", ["e", "shift"], ["y"], {})]
+    model = models.build(nodes, {"x": ["n", "rows", 40]}, ["y"], weights)
+    request = load(core, model, CPU_THREADS_NUM=1).create_infer_request()
+    feeds = [image(k, 1, rows, 40) for k, rows in enumerate([4, 9, 33, 17])]
+    wanted = [models.answer(model, {"x": x})[0] for x in feeds]
+    flushes, not_ = (function_of(bytes.fromhex(each)) for each in (_FLUSHES, _FLUSHES_NOT))
+    assert flushes is not None
+    assert not_ is not None
+    flushes()
+    try:
+        found = [request.infer({"x": x})["y"].copy() for x in feeds]
+    finally:
+        not_()
+    for got, right in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(got, right, rtol=1e-4, atol=1e-5)
 
 
 def test_small_products_stay(core, monkeypatch):

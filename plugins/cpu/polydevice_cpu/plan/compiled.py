@@ -190,8 +190,9 @@ class CompiledNetwork:
         """
         try:
             alone = self._in_one_thread.plan(shapes)
-            if plan.is_final and alone.whole is not None:  # its first one is for now
-                alone = alone.whole() or alone
+            whole = alone.whole  # which who settles it takes away
+            if plan.is_final and whole is not None:  # its first one is for now
+                alone = whole() or alone
         except ModelFileError:
             return None
         self._in_one_thread.let_go()

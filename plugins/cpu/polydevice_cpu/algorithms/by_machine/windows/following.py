@@ -89,7 +89,7 @@ _OF_POWERS_OF_E = {
 }
 
 BY_CHANNEL = Function.SHIFT, Function.SCALE, Function.PRELU
-"""Those that have another number for each channel; where, their own two say: see `in_rows_of`."""
+"""Those that have another number for each channel; where, code is told: see `shares_of`."""
 
 ELSEWHERE = Function.ADD, Function.SUBTRACT, Function.MOVE
 """Those that read what lies elsewhere."""
@@ -117,21 +117,28 @@ Link = tuple[Function, float, float]
 """A function that follows, and its two numbers."""
 
 
-def in_rows_of(chain: Sequence[Link], channels: int) -> list[Link]:
-    """Return a chain that is told where numbers of channels lie, one row of them behind the other.
+Share = tuple[float, float] | int
+"""What code is told of a function that follows: two numbers of 4 bytes, or one of 8."""
+
+
+def shares_of(chain: Sequence[Link], channels: int) -> list[Share]:
+    """Return what code is told of each function: of those `BY_CHANNEL`, where their numbers begin.
+
+    Those of several lie one row behind the other. Bytes are no floats here: where a library has
+    the processor flush tiny numbers, Python reads them as 0.
 
     Args:
         chain: what follows.
         channels: of a row, as many as the result has.
     """
-    found, begin = list[Link](), 0
-    for link in chain:
-        if link[0] in BY_CHANNEL:
-            first, second = struct.unpack("<ff", struct.pack("<q", begin))
-            found.append((link[0], first, second))
+    found, begin = list[Share](), 0
+    for function, *numbers in chain:
+        if function in BY_CHANNEL:
+            found.append(begin)
             begin += 4 * channels
         else:
-            found.append(link)
+            first, second = numbers
+            found.append((first, second))
     return found
 
 

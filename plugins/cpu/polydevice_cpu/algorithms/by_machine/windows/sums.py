@@ -23,7 +23,12 @@ from polydevice_cpu.algorithms.by_machine.windows.covers import (
     Windows,
     cover_of,
 )
-from polydevice_cpu.algorithms.by_machine.windows.following import OF_POWERS, Function, others_of
+from polydevice_cpu.algorithms.by_machine.windows.following import (
+    OF_POWERS,
+    Function,
+    Share,
+    others_of,
+)
 from polydevice_cpu.algorithms.by_machine.windows.integers import Integers
 from polydevice_cpu.algorithms.by_machine.windows.kernel import kernel
 from polydevice_cpu.algorithms.by_machine.windows.kinds import NUMBERS, Kinds, kinds_of
@@ -104,8 +109,8 @@ class Constants:
     Attributes:
         weights: [elements of a window, channels of the result], dense, if there are any.
         bias: one number for each channel of the result, if there is one.
-        slopes: the same, for each function `BY_CHANNEL` in turn; see `in_rows_of`.
-        shares: the two numbers of each function that follows.
+        slopes: the same, for each function `BY_CHANNEL` in turn, [functions, channels] if several.
+        shares: what code is told of each function that follows.
         first: two numbers before these.
         scales: one number for each channel that sums of bytes are multiplied by.
     """
@@ -113,14 +118,15 @@ class Constants:
     weights: Array | None
     bias: Array | None
     slopes: Array | None
-    shares: Sequence[tuple[float, float]]
+    shares: Sequence[Share]
     first: tuple[float, float] = (1.0, 0.0)
     scales: Array | None = None
 
     @cached_property
     def told(self) -> tuple[int, ...]:
         """What machine code is told behind what depends on sizes."""
-        return *[_both(*each) for each in (self.first, *self.shares)], *OF_POWERS
+        told = (each if isinstance(each, int) else _both(*each) for each in self.shares)
+        return _both(*self.first), *told, *OF_POWERS
 
     @cached_property
     def codes(self) -> dict[tuple[Functions, Cover, int, int], _Made]:

@@ -23,7 +23,7 @@ from polydevice_cpu.algorithms.by_machine.windows.following import (
     ELSEWHERE,
     Function,
     Link,
-    in_rows_of,
+    shares_of,
 )
 from polydevice_cpu.algorithms.by_machine.windows.sums import (
     FEW_NS,
@@ -296,14 +296,13 @@ def _ready(
         return None
     behind = [at for at in numbers if at >= Arg.ATTR_POST_OP]
     others = {at: numbers_of(forms[numbers[at]]) for at in behind}
-    found, by_channel = chain_of(attributes, result, others), by_channel_of(attributes, result)
+    followed, by_channel = chain_of(attributes, result, others), by_channel_of(attributes, result)
     slopes = rows_of(by_channel, others, results) if by_channel else None
-    if found is None or (by_channel and slopes is None):
+    if followed is None or (by_channel and slopes is None):
         return None
-    followed = in_rows_of(found, results)
     chain, has_bias = [link[0] for link in followed], bias is not None
     functions = Functions(chain, terms=Terms.ALL_CHANNELS, has_bias=has_bias, is_padded=True)
-    shares = [link[1:] for link in followed]
+    shares = shares_of(followed, results)
     cuts = _cuts(given, source)
     if _is_in_chunks(given) and len(cuts) > 2 and _may_be_in_chunks(followed):
         target = forms[numbers[Arg.DST]].given.storage.root
@@ -449,7 +448,7 @@ def _in_chunks(
     source, row = cuts[-1], packed.shape[-1]
     added: Link = (Function.SUM, 0.0, 0.0)
     shifted: list[Link] = [(Function.SHIFT, 0.0, 0.0)] if by_channel[0] is not None else []
-    last = [added, *in_rows_of([*shifted, *chain], results)]
+    last = [added, *shifted, *chain]
     rows = [each.reshape(-1, results) for each in by_channel if each is not None]
     slopes = np.concatenate(rows) if rows else None
     links = [[], *[[added]] * (len(cuts) - 3), last]
@@ -464,7 +463,7 @@ def _in_chunks(
         part = slice(number * row, min(number * row + row, results))
         own_slopes = None if slopes is None else slopes[:, part]
         for terms, functions, each in zip(pairwise(cuts), made, links, strict=True):
-            shares = [link[1:] for link in each]
+            shares = shares_of(each, results)
             constants = Constants(own[slice(*terms)], None, own_slopes, shares)
             given = of_positions(source, results, part, row, 1, terms=slice(*terms))
             calls = told_of(functions, given, constants)

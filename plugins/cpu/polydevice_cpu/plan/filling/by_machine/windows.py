@@ -18,7 +18,7 @@ from polydevice.symbolic_size import Number, is_symbolic, is_within
 from polydevice_cpu.algorithms.by_machine.amx.layer import Matrices
 from polydevice_cpu.algorithms.by_machine.code import Code
 from polydevice_cpu.algorithms.by_machine.windows.covers import FLOATS, Numbers, Windows, cover_of
-from polydevice_cpu.algorithms.by_machine.windows.following import in_rows_of
+from polydevice_cpu.algorithms.by_machine.windows.following import shares_of
 from polydevice_cpu.algorithms.by_machine.windows.sums import (
     Constants,
     Functions,
@@ -402,10 +402,10 @@ def _form(
     found = {index: numbers_of(form) for index, form in constants.items()}
     if any(each is None for each in found.values()):
         return None
-    chain_found, has_bias = chain_of(attributes, given.dst, found) or (), Arg.BIAS in found
+    followed, has_bias = chain_of(attributes, given.dst, found) or (), Arg.BIAS in found
     array = weights.given.storage.array
-    followed = in_rows_of(chain_found, given.dst.shape[1])
-    chain, shares = [link[0] for link in followed], [link[1:] for link in followed]
+    chain = [function for function, *_ in followed]
+    shares = shares_of(followed, given.dst.shape[1])
     terms = Terms.OWN_CHANNEL if is_own else Terms.ALL_CHANNELS
     groups = groups_of(given)
     bundle = None if groups == 1 else bundle_of(weights.given.shape)
