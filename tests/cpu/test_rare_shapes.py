@@ -284,3 +284,51 @@ def test_a_convolution_of_no_channels_is_its_bias(core, operator, kind, known):
     sizes = (7, 7) if operator == "ConvTranspose" else (3, 5)
     right = np.broadcast_to(bias[:, np.newaxis, np.newaxis], (1, 2, *sizes))
     np.testing.assert_array_equal(found, right)
+
+
+@pytest.mark.parametrize("follower", ["Relu", "Tanh", "Gelu"])
+@pytest.mark.parametrize("gaps", [(1, 2), (2, 1), (3, 2), (1, 2, 2), (1, 1, 2)])
+@pytest.mark.parametrize(
+    ("groups", "channels", "results"), [(1, 1, 4), (1, 3, 40), (1, 20, 24), (4, 8, 64), (6, 6, 6)]
+)
+def test_windows_with_gaps_of_new_shapes(core, groups, channels, results, gaps, follower):
+    axes = len(gaps)
+    window = (1, 3, 3)[-axes:]
+    weights = {"w": image(7, results, channels // groups, *window), "b": image(8, results)}
+    attributes = {"group": groups, "dilations": gaps, "strides": [2] + [1] * (axes - 1)}
+    nodes = [("Conv", ["x", "w", "b"], ["a"], attributes), (follower, ["a"], ["y"], {})]
+    sizes = ["n", channels, *("deep", "high", "wide")[-axes:]]
+    model = build(nodes, {"x": sizes}, ["y"], weights, 20)
+    executable = load(core, model)
+    for number, wide in enumerate((8, 11, 17, 8)):
+        x = {"x": image(number, 2, channels, *(2, 9, wide)[-axes:])}
+        (right,) = answer(model, x)
+        for _ in range(2):
+            np.testing.assert_allclose(executable.infer(x)["y"], right, 2e-4, 2e-5)
+
+
+@pytest.mark.parametrize("function", ["Softplus", "Softsign", "Erf", "Tanh", "Sigmoid"])
+def test_a_function_of_one_number_without_axes_that_others_read(core, function):
+    nodes = [
+        (function, ["x"], ["a"], {}),
+        ("Tanh", ["a"], ["b"], {}),
+        ("Mul", ["x", "b"], ["y"], {}),
+    ]
+    model = build(nodes, {"x": []}, ["a", "b", "y"], {})
+    x = {"x": np.array(0.7, np.float32)}
+    for found, right in zip(infer_twice(core, model, x).values(), answer(model, x), strict=True):
+        assert found.shape == ()
+        np.testing.assert_allclose(found, right, 1e-6)
+
+
+@pytest.mark.parametrize("equation", ["ii->i", "ijj->j", "ij->j"])
+@pytest.mark.parametrize("sides", [("a", "w"), ("w", "a"), ("a", "a")])
+def test_products_of_vectors_with_gaps(core, equation, sides):
+    size = 9
+    nodes = [("Einsum", ["x"], ["a"], {"equation": equation}), ("MatMul", [*sides], ["y"], {})]
+    x = image(9, *[size] * len(equation.split("-")[0]))
+    model = build(nodes, {"x": x.shape}, ["y"], {"w": image(10, size)})
+    vector = np.einsum(equation, x)
+    values = {"a": vector, "w": image(10, size)}
+    found = infer_twice(core, model, {"x": x})["y"]
+    np.testing.assert_allclose(found, values[sides[0]] @ values[sides[1]], 1e-4, 1e-5)

@@ -92,9 +92,7 @@ def _of_vector(builder: PlanBuilder, node: Node) -> bool:
     if is_column:
         terms = b.elements
         right = builder.dense(b).view((terms, 1), (1, 1))
-        if not is_row:
-            left = builder.dense(left)
-        left = left.view((left.elements // terms, terms), (terms, 1))
+        left = builder.dense(left).view((left.elements // terms, terms), (terms, 1))
     else:
         right = matrix(builder, b, rank, transpose=transposed[1])
     sizes = (*right.shape[:-2], left.shape[-2], right.shape[-1])

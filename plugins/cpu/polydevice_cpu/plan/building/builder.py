@@ -254,8 +254,12 @@ class PlanBuilder:
     # -- what lowerings emit ------------------------------------------------------------------
 
     def new(self, descriptor: Descriptor) -> Value:
-        """A new value in the arena."""
-        storage = Storage(Kind.ARENA, descriptor.size_bytes)
+        """A new value in the arena.
+
+        oneDNN has no tensors without axes: it says of one that it takes no bytes.
+        """
+        size_bytes = descriptor.size_bytes if descriptor.shape else descriptor.dtype.itemsize
+        storage = Storage(Kind.ARENA, size_bytes)
         return Value(
             storage, descriptor.shape, descriptor.dtype, descriptor.strides, descriptor=descriptor
         )

@@ -113,6 +113,8 @@ def may_be_by_machine(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
         has_code = False
     elif kind_of_code(given) == DEPTHWISE:
         has_code = weights.shape[1:3] == (1, 1) and rank == axes + 3 > 4
+    elif not _is_in_line(given):
+        has_code = False
     elif rank == axes + 3:
         has_code = axes < 3 and kind_of_code(given) in _IN_GROUPS and is_known(*weights.shape)
         has_code &= has_avx512() or (axes == 1 and _is_each_by_itself(weights))
@@ -183,12 +185,23 @@ def _are_of_bytes(given: SymbolicPrimitive) -> bool:
     assert isinstance(weights, Descriptor)
     if not is_known(*weights.shape) or math.prod(weights.shape) > MOST_WEIGHTS_BYTES:
         return False
-    steps, gaps, pads, _ = cast("Geometry", given.arguments[GEOMETRY])
     if given.name == TRANSPOSED:
+        steps, gaps, pads, _ = cast("Geometry", given.arguments[GEOMETRY])
         is_plain = not any(gaps) and is_known(*steps, *pads) and not is_depthwise(given)
         return is_plain and has_code_of_bytes(given, in_tiles=False)
-    is_in_line = len(gaps) == 1 or (is_known(gaps[-1]) and gaps[-1] == 0)
-    return (is_in_line or is_depthwise(given)) and has_code_of_bytes(given, in_tiles=False)
+    return (_is_in_line(given) or is_depthwise(given)) and has_code_of_bytes(given, in_tiles=False)
+
+
+def _is_in_line(given: SymbolicPrimitive) -> bool:
+    """Whether elements of a line of a window lie next to each other, which all channels are of.
+
+    Along one axis, gaps are between lines; see `fold_of`.
+    """
+    _, gaps, *_ = cast("Geometry", given.arguments[GEOMETRY])
+    weights = given.arguments[WEIGHTS]
+    assert isinstance(weights, Descriptor)
+    is_one = is_known(weights.shape[-1]) and weights.shape[-1] == 1
+    return len(gaps) == 1 or is_one or (is_known(gaps[-1]) and gaps[-1] == 0)
 
 
 def _is_each_by_itself(weights: Descriptor) -> bool:
