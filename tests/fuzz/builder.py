@@ -25,12 +25,12 @@ Rng = np.random.Generator
 Sizes = tuple[int, ...]
 Maker = Callable[[Rng, Sizes], np.ndarray]
 
-CHANNELS = (1, 2, 3, 4, 5, 12, 16, 17, 64)
+CHANNELS = (1, 2, 3, 4, 5, 12, 16, 17, 32, 64)
 SIZES = (1, 1, 2, 2, 3, 4, 5, 7, 8)
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.float16),
           np.dtype(ml_dtypes.bfloat16))  # fmt: skip
 INTS = tuple(map(np.dtype, ("i4", "i8", "i1", "u1", "i2", "u2", "u4", "u8")))
-LARGEST = 20_000
+LARGEST = 40_000
 """Elements of one value; small models find as much, and more of them fit into a minute."""
 
 
@@ -112,7 +112,8 @@ class Builder:
 
     def image(self, spatial: int = 2, least: int = 1) -> Sizes:
         """Return [N, C, spatial…] with channel counts that block layouts find odd."""
-        sizes = tuple(self.integer(least, 9) for _ in range(spatial))
+        most = self.choice((9, 9, 9, 24)) if spatial < 3 else 9
+        sizes = tuple(self.integer(least, most) for _ in range(spatial))
         return (self.choice((1, 1, 2, 3)), self.choice(CHANNELS), *sizes)
 
     def float_type(self) -> np.dtype:

@@ -26,13 +26,14 @@ def save(case: Case, stem: Path) -> None:
 def load(path: Path) -> Case:
     """Read a case that `save` wrote; what is right is computed anew."""
     model = onnx.load(path.with_suffix(".onnx"))
-    feeds: list[dict[str, np.ndarray]] = [{}, {}]
+    feeds: list[dict[str, np.ndarray]] = [{}, {}]  # a network without inputs has two of these
     types = {i.name: i.type.tensor_type.elem_type for i in model.graph.input}
     with np.load(path.with_suffix(".npz"), allow_pickle=True) as arrays:
         for key in arrays.files:
             _, number, name = key.split("/", 2)
             dtype = onnx.helper.tensor_dtype_to_np_dtype(types[name])
             array = arrays[key]  # .npz writes bfloat16 as bytes
+            feeds += ({} for _ in range(int(number) + 1 - len(feeds)))
             feeds[int(number)][name] = array.view(dtype) if array.dtype.kind == "V" else array
     return answered(model, feeds)
 

@@ -15,6 +15,9 @@ from tests.fuzz.evaluate import RefusedError, Value, captured, interpret
 from tests.fuzz.families import Generator, load_families
 
 OPSETS = tuple(range(7, onnx.defs.onnx_opset_version() + 1))
+MORE = 6
+"""Data of other sizes, where a network is tried with many: what is made for the first ones of them
+serves the others."""
 
 
 @dataclass
@@ -22,7 +25,7 @@ class Case:
     """A network, data for it, and what is right.
 
     `feeds[i]` is answered by `expected[i]`; None where nobody could say, or what they said is not
-    finite.
+    finite. There are two of them or, where sizes are unknown, more.
     """
 
     model: onnx.ModelProto
@@ -112,10 +115,15 @@ def _case(b: Builder, outputs: list[Tensor]) -> Case:
     model = b.model(outputs)
     first = {i.tensor.name: i.tensor.value for i in b.inputs}
     known = b.visible() | dict(b.initializers)
-    second, answers = _second(b, model)
     names = [t.name for t in outputs]
-    expected = [{n: known[n] for n in names}, answers and {n: answers[n] for n in names}]
-    return Case(model, [first, second], expected, known)
+    feeds: list[dict[str, np.ndarray]] = [first]
+    expected: list[dict[str, Value] | None] = [{n: known[n] for n in names}]
+    is_open = any(not isinstance(size, int) for each in b.inputs for size in each.sizes)
+    for _ in range(MORE if is_open and b.chance(0.3) else 1):
+        other, answers = _other(b, model)
+        feeds.append(other)
+        expected.append(answers and {n: answers[n] for n in names})
+    return Case(model, feeds, expected, known)
 
 
 def loosen(b: Builder) -> None:
@@ -123,9 +131,10 @@ def loosen(b: Builder) -> None:
     if b.chance(0.5):
         return
     names: dict[int, str] = {}
+    most = b.choice((0.5, 0.5, 0.9))
     for each in b.inputs:
         for axis, size in enumerate(each.tensor.shape):
-            if b.chance(0.5):
+            if b.chance(most):
                 shared = not each.fixed and b.chance(0.4)
                 name = names.setdefault(size, f"d{size}") if shared else None
                 each.sizes[axis] = name or (f"{each.tensor.name}_{axis}" if b.chance(0.6) else None)
@@ -140,7 +149,7 @@ LAX = {"ScatterND", "ScatterElements", "NegativeLogLikelihoodLoss", "SoftmaxCros
        "DequantizeLinear", "ReverseSequence", "If", "Loop", "Scan"}  # fmt: skip
 
 
-def _second(b: Builder, model: onnx.ModelProto) -> tuple[dict, dict[str, Value] | None]:
+def _other(b: Builder, model: onnx.ModelProto) -> tuple[dict, dict[str, Value] | None]:
     """Return other data, of other sizes where they are unknown and everything still fits."""
     feeds: dict[str, np.ndarray] = {}
     lax = any(node.op_type in LAX for node in b.nodes)
@@ -188,7 +197,8 @@ def _new_data(b: Builder, change: bool) -> dict[str, np.ndarray]:
             if change and not each.fixed and not isinstance(size, int):
                 key = size or f"{each.tensor.name}/{axis}"
                 now = shape[axis]
-                sizes.setdefault(key, b.choice((now, now + 1, max(now - 1, 0), 1, now * 2)))
+                other = now, now + 1, max(now - 1, 0), 1, now * 2, now * 3 + 1
+                sizes.setdefault(key, b.choice(other))
                 shape[axis] = sizes[key]
         made = each.make(b.rng, tuple(shape))
         if made.shape != tuple(shape):  # data of one size only

@@ -49,6 +49,10 @@ def _smaller(
     if len(model.graph.output) > 1:
         for index in range(len(model.graph.output)):
             yield _pruned(_without_output(model, index), feeds)
+    if len(feeds) > 2:
+        yield from ((model, [feeds[0], other]) for other in feeds[1:])
+        yield from ((model, feeds[:n] + feeds[n + 1 :]) for n in range(1, len(feeds)))
+        return
     if any(not np.array_equal(feeds[0][n], feeds[1][n]) for n in feeds[0]):
         yield model, [feeds[0], dict(feeds[0])]
         return

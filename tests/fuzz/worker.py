@@ -21,6 +21,10 @@ from typing_extensions import Self
 
 from tests.fuzz.check import UNSUPPORTED, Outcome
 
+BATCHES = 200
+"""After so many, a child is replaced by a new one: machine code of what it has loaded stays, other
+runtimes and oneDNN lose some memory for each size, and address space ends at 6,000 networks."""
+
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -109,6 +113,7 @@ class Workplace:
         self._process: Any = None
         self._pipe: Any = None
         self._elsewhere: Any = None
+        self._batches = 0
 
     def __enter__(self) -> Self:
         return self
@@ -122,7 +127,7 @@ class Workplace:
             self._process.kill()
             self._process.join()
             self._pipe.close()
-            self._process = None
+            self._process, self._batches = None, 0
 
     def one(self, job: Single) -> Outcome:
         """Run one case or mutant."""
@@ -136,6 +141,9 @@ class Workplace:
             for done in self._run(batch._replace(start=start, count=end - start)):
                 start = done.number + 1
                 yield done
+        self._batches += 1
+        if self._batches >= BATCHES:
+            self.stop()
 
     def _run(self, job: Batch | Single) -> Iterator[Done]:
         """Yield outcomes until the job is done or the child has died of it."""

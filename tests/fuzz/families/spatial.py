@@ -50,7 +50,7 @@ def convolution(b: Builder):
     c = x.shape[1]
     groups = b.choice([g for g in (1, 1, 1, 2, 3, 4, c) if c % g == 0])
     made = window(b, x.shape[2:])
-    out = groups * b.choice((1, 1, 2, 3, 4, 16 // groups or 1))
+    out = groups * b.choice((1, 1, 2, 3, 4, 16 // groups or 1, 24, 40))
     weights = b.fresh((out, c // groups, *made["kernel_shape"]), floats(x.dtype, -1, 1), 0.9)
     bias = b.fresh((out,), suited(x.dtype), 0.9) if b.chance(0.5) else None
     if b.chance(0.3):
