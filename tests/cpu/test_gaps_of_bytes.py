@@ -1,4 +1,4 @@
-"""Convolutions of bytes with gaps in windows that reach over both ends of what they read."""
+"""Convolutions of bytes for which oneDNN's code with AMX tiles writes beyond its memory."""
 
 from __future__ import annotations
 
@@ -19,8 +19,12 @@ FORMS = [
     ((16, 100), [5, 15], [5, 3], [1, 1], [3, 1], [9, 1, 7, 2]),
     ((64, 20), [14, 6], [5, 2], [1, 1], [3, 3], [5, 0, 10, 1]),
     ((16, 16), [6, 12], [3, 3], [1, 1], [3, 3], [1, 4, 4, 1]),
+    ((20, 8), [9, 12], [1, 3], [2, 3], [1, 1], [0, 1, 0, 1]),
+    ((96, 40), [14, 9], [1, 3], [2, 1], [1, 3], [0, 3, 0, 3]),
+    ((16, 48), [21, 17], [3, 3], [4, 1], [1, 1], [1, 1, 1, 1]),
 ]
-"""Channels, sizes, windows, steps, gaps and borders with which oneDNN 3.2 wrote beyond memory."""
+"""Channels, sizes, windows, steps, gaps and borders: of the first ones oneDNN 3.2 wrote beyond
+memory, where it had gaps, and of the last ones leaves rows out between windows."""
 
 
 @pytest.mark.parametrize("is_open", [False, True])
@@ -44,4 +48,5 @@ def test_borders_of_windows_with_gaps(core, form, dtype, is_open):
         (got,) = request.infer(feed).values()
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-3 * np.abs(wanted).max())
         found = [s for s in executable.latest_plan().steps if isinstance(s, PrimitiveStep)]
-        assert "jit:avx512_core_amx" not in {step.implementation for step in found}
+        wrong = "jit:avx512_core_amx" if max(gaps) > 1 else "brgconv:avx512_core_amx"
+        assert wrong not in {step.implementation for step in found}

@@ -26,9 +26,10 @@ from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, Sum
 from polydevice_cpu.onednn.constants import Algorithm, Arg
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.library import library
+from polydevice_cpu.onednn.primitive import run_once
 from polydevice_cpu.onednn.primitives import binary, eltwise, layer_normalization, matmul
 from polydevice_cpu.proof import ledger as ledger_module
-from polydevice_cpu.proof import proof
+from polydevice_cpu.proof import proof, trial
 from polydevice_cpu.proof.claim import Claim, Link
 from polydevice_cpu.proof.ledger import Ledger
 from polydevice_cpu.proof.trial import Guarded, failure
@@ -112,6 +113,27 @@ class TestTrial:
         assert guarded.is_intact
         guarded._all[guarded._inside.stop] = 0
         assert not guarded.is_intact
+
+    @pytest.mark.parametrize("behind", [0, 100_000])
+    def test_a_write_behind_the_scratchpad_is_seen(self, monkeypatch, behind):
+        layout = Descriptor.dense(VECTOR)
+        made = layer_normalization(layout, layout, 1e-5, Attributes(), affine=False)
+        rooms = []
+
+        class Noted(Guarded):
+            def __init__(self, *given, **margins):
+                super().__init__(*given, **margins)
+                rooms.extend([self] if margins else [])
+
+        def run_wrongly(primitive, arguments):
+            run_once(primitive, arguments)
+            rooms[-1]._all[rooms[-1]._inside.stop + behind] = 0
+
+        monkeypatch.setattr(trial, "Guarded", Noted)
+        claim = Claim(made, lambda: made, [])
+        assert failure(claim) == ""
+        monkeypatch.setattr(trial, "run_once", run_wrongly)
+        assert failure(claim) == "it writes outside its scratchpad"
 
     def test_an_inexact_function_is_refused(self, monkeypatch):
         """oneDNN's softplus of -20 is 0 or negative."""

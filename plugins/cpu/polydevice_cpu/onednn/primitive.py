@@ -485,9 +485,9 @@ def execution_error(what: str, status: int) -> InferenceError:
 
 
 def run_once(primitive: Primitive, arguments: Mapping[int, MemoryObject]) -> None:
-    """Execute a primitive outside any plan (packing weights at load, mostly)."""
+    """Execute a primitive outside any plan, with a scratchpad of its own if none is given."""
     all_arguments = dict(arguments)
-    if primitive.scratchpad_bytes:
+    if primitive.scratchpad_bytes and Arg.SCRATCHPAD not in arguments:
         buffer = aligned(primitive.scratchpad_bytes)
         all_arguments[Arg.SCRATCHPAD] = MemoryObject(primitive.scratchpad, buffer.ctypes.data)
     call = primitive.compile().bind(all_arguments)

@@ -28,6 +28,9 @@ SAMPLE = 1 << 12
 """How many of the first results, of the last and of those between are compared."""
 LEAST_MARGIN_BYTES = 1 << 14
 MOST_MARGIN_BYTES = 1 << 18
+ROOM = 1 << 18, 1 << 21
+"""The same around a scratchpad: code that keeps too little room in it writes lines of a source
+behind it, where the heap would be."""
 _NAN, _LARGE, _SMALL = 0xFF, 0x7F, 0xFE
 _ROUNDING = {DataType.BF16: 2.0**-8, DataType.F16: 2.0**-11}
 
@@ -38,10 +41,15 @@ class Guarded:
     They are NaN as numbers; for maxima and minima, which may drop a NaN, very large and small.
     """
 
-    def __init__(self, descriptor: Descriptor, fill: int = _NAN) -> None:
-        size = descriptor.size_bytes
+    def __init__(
+        self,
+        descriptor: Descriptor,
+        fill: int = _NAN,
+        margins: tuple[int, int] = (LEAST_MARGIN_BYTES, MOST_MARGIN_BYTES),
+    ) -> None:
+        size, (least, most) = descriptor.size_bytes, margins
         # As far as code goes that takes an operand for one of 16 channels where it has one.
-        margin = min(max(16 * size, LEAST_MARGIN_BYTES), MOST_MARGIN_BYTES)
+        margin = min(max(16 * size, least), most)
         margin = -(-margin // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         self._all = aligned(size + 2 * margin)
         self._inside = slice(margin, margin + size)
@@ -125,9 +133,15 @@ def _tried(claim: Claim, data: Data) -> str:
         result.put(data.before)
     arguments: dict[int, MemoryObject] = {index: placed.memory for index, placed in given.items()}
     arguments[Arg.DST] = result.memory
+    room = None
+    if made.scratchpad_bytes:
+        room = Guarded(made.scratchpad, margins=ROOM)
+        arguments[Arg.SCRATCHPAD] = room.memory
     run_once(made, arguments)
     if not result.is_intact:
         return "it writes outside the result"
+    if room is not None and not room.is_intact:
+        return "it writes outside its scratchpad"
     return _difference(seen, seen.of(result.take()), expected, made.dst)
 
 
