@@ -113,11 +113,11 @@ def may_be_by_machine(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
         has_code = False
     elif kind_of_code(given) == DEPTHWISE:
         has_code = weights.shape[1:3] == (1, 1) and rank == axes + 3 > 4
-    elif not _is_in_line(given):
-        has_code = False
     elif rank == axes + 3:
         has_code = axes < 3 and kind_of_code(given) in _IN_GROUPS and is_known(*weights.shape)
         has_code &= has_avx512() or (axes == 1 and _is_each_by_itself(weights))
+    elif not _is_in_line(given):
+        has_code = False
     else:
         has_code = rank == len(src.shape) and kind_of_code(given) in _WITH_ALL_CHANNELS
         has_code |= rank == len(src.shape) == 4 and _is_in_steps(given)
@@ -193,9 +193,9 @@ def _are_of_bytes(given: SymbolicPrimitive) -> bool:
 
 
 def _is_in_line(given: SymbolicPrimitive) -> bool:
-    """Whether elements of a line of a window lie next to each other, which all channels are of.
+    """Whether a window's elements follow each other in a line, as code for all channels has it.
 
-    Along one axis, gaps are between lines; see `fold_of`.
+    Along one axis, gaps are between lines; see `fold_of`. Code for groups reads one by one.
     """
     _, gaps, *_ = cast("Geometry", given.arguments[GEOMETRY])
     weights = given.arguments[WEIGHTS]
