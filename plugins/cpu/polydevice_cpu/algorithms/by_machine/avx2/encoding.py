@@ -55,18 +55,18 @@ def encoded(
     high = (register >> 3 ^ 1) << 7 | (index >> 3 ^ 1) << 6 | (base >> 3 ^ 1) << 5 | kind
     other = 0 if first is None else first
     second = wide << 7 | (~other & 15) << 3 | (not is_short) << 2 | prefix
-    text = bytes((0xC4, high, second, opcode))
+    row = (register & 7) << 3
     if not isinstance(last, Place):
-        return text + bytes((0xC0 | (register & 7) << 3 | base & 7,))
+        return bytes((0xC4, high, second, opcode, 0xC0 | row | base & 7))
     if is_behind:
-        return text + bytes((5 | (register & 7) << 3,)) + bytes(DISTANCE_BYTES)
+        return bytes((0xC4, high, second, opcode, 5 | row, *bytes(DISTANCE_BYTES)))
     offset = last.offset_bytes
     is_near = -128 <= offset <= 127
-    mode = 0x40 if is_near else 0x80
-    has_index = last.scaled is not None or base & 7 == RSP
-    low = RSP if has_index else base & 7
-    text += bytes((mode | (register & 7) << 3 | low,))
-    if has_index:
+    mode = (0x40 if is_near else 0x80) | row
+    if last.scaled is not None or base & 7 == RSP:
         place = RSP if last.scaled is None else index & 7
-        text += bytes(((last.times.bit_length() - 1) << 6 | place << 3 | base & 7,))
+        scale = (last.times.bit_length() - 1) << 6
+        text = bytes((0xC4, high, second, opcode, mode | RSP, scale | place << 3 | base & 7))
+    else:
+        text = bytes((0xC4, high, second, opcode, mode | base & 7))
     return text + struct.pack("<b" if is_near else "<i", offset)

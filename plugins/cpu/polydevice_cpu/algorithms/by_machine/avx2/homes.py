@@ -6,6 +6,7 @@ import bisect
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 from polydevice_cpu.algorithms.by_machine.avx2.encoding import RSP, Place
 from polydevice_cpu.algorithms.by_machine.avx2.operations import WAYS, OnMask, Vector, Way
@@ -28,8 +29,21 @@ _BETWEEN = range(REGISTERS, 16)
 _CLEARS = {(1, 1, 0xEF), (1, 0, 0x57)}
 
 
-Part = list[Vector | OnMask]
-"""Instructions that follow each other."""
+class Use(NamedTuple):
+    """An instruction, which vector it sets, and which ones it reads."""
+
+    each: Vector
+    sets: int | None
+    reads: tuple[int, ...]
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """All of them."""
+        return self.reads if self.sets is None else (self.sets, *self.reads)
+
+
+Part = list[Use | None]
+"""Instructions that follow each other; None for one on masks."""
 
 
 class Homes:
@@ -47,13 +61,16 @@ class Homes:
         halves: int,
     ) -> None:
         self.halves = halves
-        vectors = [each for each in operations if isinstance(each, Vector)]
-        self.single = _single(vectors)
+        uses = [
+            Use(each, *touched(each)) if isinstance(each, Vector) else None for each in operations
+        ]
+        used = [use for use in uses if use is not None]
+        self.single = _single(used)
         self._homes: dict[tuple[int, int], int | Place] = {}
         loops = [(to, end) for end, to in jumps.items() if to < end]
-        by_use = _by_use(vectors, loops, self.single if halves > 1 else frozenset())
+        by_use = _by_use(used, loops, self.single if halves > 1 else frozenset())
         if halves == 1:
-            by_use = self._place_brief(by_use, _parts(operations, jumps))
+            by_use = self._place_brief(by_use, _parts(operations, uses, jumps))
         self._place(by_use)
 
     def _place_brief(self, by_use: list[int], parts: Sequence[Part]) -> list[int]:
@@ -63,7 +80,7 @@ class Homes:
         """
         known = _brief(parts)
         brief = [vector for vector in by_use if vector in known][: len(_BETWEEN)]
-        used = [{number for each in part for number in _numbers_of(each)} for part in parts]
+        used = [{number for use in part if use for number in use.numbers} for part in parts]
         beside = set().union(*(each for each in used if not each.isdisjoint(brief)))
         beside -= {*brief}
         if len(beside) > REGISTERS:
@@ -138,11 +155,13 @@ def _touched(
     return register, last
 
 
-def _parts(operations: Sequence[Vector | OnMask], jumps: Mapping[int, int]) -> list[Part]:
+def _parts(
+    operations: Sequence[Vector | OnMask], uses: Sequence[Use | None], jumps: Mapping[int, int]
+) -> list[Part]:
     """Instructions, cut where jumps are and where these lead to."""
     cuts, parts = sorted({*jumps, *jumps.values()}), dict[int, Part]()
-    for each in operations:
-        parts.setdefault(bisect.bisect_right(cuts, each.place), []).append(each)
+    for each, use in zip(operations, uses, strict=True):
+        parts.setdefault(bisect.bisect_right(cuts, each.place), []).append(use)
     return [*parts.values()]
 
 
@@ -154,23 +173,19 @@ def _brief(parts: Sequence[Part]) -> set[int]:
     """
     found, others = set[int](), set[int]()
     for part in parts:
-        is_plain, known = all(map(_is_plain, part)), set[int]()
-        for each in part:
-            if isinstance(each, Vector):
-                sets, reads = touched(each)
-                others.update(number for number in reads if number not in known)
-                known |= set() if sets is None else {sets}
+        is_plain = all(use is not None and _is_plain(use.each) for use in part)
+        known = set[int]()
+        for use in part:
+            if use is not None:
+                others.update(number for number in use.reads if number not in known)
+                known |= set() if use.sets is None else {use.sets}
         (found if is_plain else others).update(known)
     return found - others
 
 
-def _numbers_of(each: Vector | OnMask) -> tuple[int, ...]:
-    return _numbers(each) if isinstance(each, Vector) else ()
-
-
-def _is_plain(each: Vector | OnMask) -> bool:
+def _is_plain(each: Vector) -> bool:
     """Whether an instruction needs no other register, where its vectors are in some."""
-    if isinstance(each, OnMask) or each.mask:
+    if each.mask:
         return False
     way = WAYS.get(each.key)
     return way in ((Way.MOVE, Way.SPREAD) if each.is_memory else (Way.SUM,))
@@ -188,43 +203,46 @@ def clears(each: Vector) -> bool:
     return each.key in _CLEARS and is_one
 
 
-def _single(vectors: Sequence[Vector]) -> frozenset[int]:
+def _single(used: Sequence[Use]) -> frozenset[int]:
     """Vectors whose numbers are the same throughout, whatever sets them."""
-    found = {number for each in vectors for number in _numbers(each)}
-    while True:
-        others = set()
-        for each in vectors:
-            sets, reads = touched(each)
-            if sets in found and not _is_single(each, reads, found):
-                others.add(sets)
-        if not others:
-            return frozenset(found)
+    found = {number for use in used for number in use.numbers}
+    by_others = set[tuple[int, tuple[int, ...]]]()
+    for each, sets, reads in used:
+        if sets is None or _fills(each):
+            continue
+        if _is_alike(each):
+            by_others.add((sets, reads))
+        else:
+            found.discard(sets)
+    while others := {
+        sets for sets, reads in by_others if sets in found and not found.issuperset(reads)
+    }:
         found -= others
+    return frozenset(found)
 
 
-def _is_single(each: Vector, reads: Sequence[int], single: set[int]) -> bool:
-    if clears(each) or (WAYS.get(each.key) is Way.SPREAD and not each.mask):
-        return True
+def _fills(each: Vector) -> bool:
+    """Whether an instruction sets all numbers of a vector to the same one."""
+    return clears(each) or (WAYS.get(each.key) is Way.SPREAD and not each.mask)
+
+
+def _is_alike(each: Vector) -> bool:
+    """Whether what it sets is the same throughout if what it reads is."""
     is_same = each.is_one or not each.is_memory
     ways = Way.BINARY, Way.SUM, Way.MOVE, Way.STORE, Way.UNARY, Way.SHIFT, Way.POWER
-    known = WAYS.get(each.key) in ways
     # Unpacked ones are, too, but for f64's halves of what is filled with f32's.
-    return known and is_same and not each.mask and not each.wide and single.issuperset(reads)
-
-
-def _numbers(each: Vector) -> tuple[int, ...]:
-    sets, reads = touched(each)
-    return reads if sets is None else (sets, *reads)
+    return is_same and not each.mask and not each.wide and WAYS.get(each.key) in ways
 
 
 def _by_use(
-    vectors: Sequence[Vector], loops: Sequence[tuple[int, int]], single: frozenset[int]
+    uses: Sequence[Use], loops: Sequence[tuple[int, int]], single: frozenset[int]
 ) -> list[int]:
     """Vectors, those first of which a half is used the most."""
     used = Counter[int]()
     starts, ends = sorted(start for start, _ in loops), sorted(end for _, end in loops)
-    for each in vectors:
-        depth = bisect.bisect_right(starts, each.place) - bisect.bisect_right(ends, each.place)
-        for number in _numbers(each):
+    for use in uses:
+        place = use.each.place
+        depth = bisect.bisect_right(starts, place) - bisect.bisect_right(ends, place)
+        for number in use.numbers:
             used[number] += _OFTEN ** min(depth, _DEEPEST) * (2 if number in single else 1)
     return [number for number, _ in used.most_common()]
