@@ -254,15 +254,10 @@ class PlanBuilder:
     # -- what lowerings emit ------------------------------------------------------------------
 
     def new(self, descriptor: Descriptor) -> Value:
-        """A new value in the arena.
-
-        oneDNN has no tensors without axes: it says of one that it takes no bytes.
-        """
-        size_bytes = descriptor.size_bytes if descriptor.shape else descriptor.dtype.itemsize
-        storage = Storage(Kind.ARENA, size_bytes)
-        return Value(
-            storage, descriptor.shape, descriptor.dtype, descriptor.strides, descriptor=descriptor
-        )
+        """A new value in the arena; oneDNN says of one without axes that it takes no bytes."""
+        shape, kind = descriptor.shape, descriptor.dtype
+        storage = Storage(Kind.ARENA, descriptor.size_bytes if shape else kind.itemsize)
+        return Value(storage, shape, kind, descriptor.strides, descriptor=descriptor)
 
     def new_dense(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Value:
         """A new row-major value."""
