@@ -11,11 +11,11 @@ from typing import Any
 
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg, DataType, Query
-from polydevice_cpu.onednn.descriptor import Descriptor, required
+from polydevice_cpu.onednn.descriptor import required
 
 _CONVOLUTION, _SRC, _WEIGHTS, _STEPS, _GAPS = "convolution_forward", 3, 4, 7, 8
 _PADS, _ATTRIBUTES = slice(9, 11), 11
-_TILES, _TILES_OF_BLOCKS = "jit:avx512_core_amx", "brgconv:avx512_core_amx"
+_TILES, TILES_OF_BLOCKS = "jit:avx512_core_amx", "brgconv:avx512_core_amx"
 
 
 def passes_over(kind: str, description: c.c_void_p, arguments: Sequence[Any]) -> bool:
@@ -38,7 +38,8 @@ def passes_over(kind: str, description: c.c_void_p, arguments: Sequence[Any]) ->
     if kind != _CONVOLUTION or arguments[_SRC].data_type not in (DataType.U8, DataType.S8):
         return True
     codes = [_TILES] if _has_zeros_in_gaps(arguments) else []
-    codes += [_TILES_OF_BLOCKS] if _leaves_out_rows(arguments) else []
+    if leaves_out_rows(arguments[_WEIGHTS].shape, arguments[_STEPS]):
+        codes.append(TILES_OF_BLOCKS)
     if not codes:
         return True
     library, name = required(), c.c_char_p()
@@ -52,10 +53,9 @@ def passes_over(kind: str, description: c.c_void_p, arguments: Sequence[Any]) ->
             return False
 
 
-def _leaves_out_rows(arguments: Sequence[Any]) -> bool:
-    weights, steps = arguments[_WEIGHTS], arguments[_STEPS]
-    assert isinstance(weights, Descriptor)
-    window = weights.shape[-len(steps) : -1]
+def leaves_out_rows(weights: Sequence[int], steps: Sequence[int]) -> bool:
+    """Whether windows of weights of this shape leave out rows or planes between them."""
+    window = weights[-len(steps) : -1]
     return any(size < step for size, step in zip(window, steps[:-1], strict=True))
 
 

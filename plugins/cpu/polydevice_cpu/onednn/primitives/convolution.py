@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import FORWARD_INFERENCE, Algorithm, DataType
+from polydevice_cpu.onednn.defects import TILES_OF_BLOCKS, leaves_out_rows
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.engine import engine
 from polydevice_cpu.onednn.primitive import Primitive
@@ -40,7 +41,6 @@ def convolution(
     return None if made is None or _is_wrong(made, strides, pads_begin) else made
 
 
-_TILES = "brgconv:avx512_core_amx"
 _TILE_CHANNELS = 32
 """Numbers of 16 bits in a row of a tile."""
 
@@ -54,11 +54,11 @@ def _is_wrong(made: Primitive, strides: Sequence[int], pads_begin: Sequence[int]
     of 4 and 1, threads write one another's rows, and with gaps in windows it writes beyond its
     memory. All others of 4,199 random convolutions were right.
     """
-    by_tiles = made.implementation.startswith(_TILES)
+    by_tiles = made.implementation.startswith(TILES_OF_BLOCKS)
     if not by_tiles or made.src.data_type not in (DataType.BF16, DataType.F16):
         return False
     channels, *kernel = made.weights.shape[-1 - len(strides) :]
-    if any(size < step for size, step in zip(kernel[:-1], strides[:-1], strict=True)):
+    if leaves_out_rows(kernel, strides):
         return True
     pixels = math.gcd(kernel[-1], strides[-1])
     row = channels * pixels
