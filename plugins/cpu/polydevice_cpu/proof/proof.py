@@ -17,7 +17,12 @@ from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
 from polydevice_cpu.onednn.primitives import eltwise
 from polydevice_cpu.proof.claim import SHAPES, Claim, Link, NotedClaim
 from polydevice_cpu.proof.ledger import ledger
-from polydevice_cpu.proof.trial import ACCURACY_ELEMENTS, failure
+from polydevice_cpu.proof.trial import (
+    ACCURACY_ELEMENTS,
+    SCRATCHPAD_MARGINS_BYTES,
+    failure,
+    margin_bytes,
+)
 
 log = logging.getLogger("polydevice.cpu")
 
@@ -114,4 +119,6 @@ def _trial_bytes(made: Primitive) -> int:
     size = COPIES * max(made.src.size_bytes, made.dst.size_bytes)
     if made.has_weights:  # laid out for the primitive and for the base, and plain in f32
         size += 2 * made.weights.size_bytes + 4 * math.prod(made.weights.shape)
+    if room := made.scratchpad_bytes:
+        size += room + 2 * margin_bytes(room, SCRATCHPAD_MARGINS_BYTES)
     return size

@@ -26,13 +26,21 @@ ELEMENTS = 1024
 """Small tensors are tried again with other numbers until this many results are compared."""
 SAMPLE = 1 << 12
 """How many of the first results, of the last and of those between are compared."""
-LEAST_MARGIN_BYTES = 1 << 14
-MOST_MARGIN_BYTES = 1 << 18
-ROOM = 1 << 18, 1 << 21
-"""The same around a scratchpad: code that keeps too little room in it writes lines of a source
-behind it, where the heap would be."""
+MARGINS_BYTES = 1 << 14, 1 << 18
+"""How much lies before and behind a tensor, at least and at most."""
+SCRATCHPAD_MARGINS_BYTES = 1 << 18, 1 << 21
+"""The same of a scratchpad: code that keeps too little room in it writes lines of a source behind
+it, where the heap would be."""
 _NAN, _LARGE, _SMALL = 0xFF, 0x7F, 0xFE
 _ROUNDING = {DataType.BF16: 2.0**-8, DataType.F16: 2.0**-11}
+
+
+def margin_bytes(size_bytes: int, margins: tuple[int, int]) -> int:
+    """Return how far guards reach on each side of so many bytes: at least, and at most."""
+    least, most = margins
+    # As far as code goes that takes an operand for one of 16 channels where it has one.
+    margin = min(max(16 * size_bytes, least), most)
+    return -(-margin // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
 class Guarded:
@@ -45,12 +53,10 @@ class Guarded:
         self,
         descriptor: Descriptor,
         fill: int = _NAN,
-        margins: tuple[int, int] = (LEAST_MARGIN_BYTES, MOST_MARGIN_BYTES),
+        margins: tuple[int, int] = MARGINS_BYTES,
     ) -> None:
-        size, (least, most) = descriptor.size_bytes, margins
-        # As far as code goes that takes an operand for one of 16 channels where it has one.
-        margin = min(max(16 * size, least), most)
-        margin = -(-margin // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        size = descriptor.size_bytes
+        margin = margin_bytes(size, margins)
         self._all = aligned(size + 2 * margin)
         self._inside = slice(margin, margin + size)
         self._all[:margin] = self._all[margin + size :] = self._fill = fill
@@ -135,7 +141,7 @@ def _tried(claim: Claim, data: Data) -> str:
     arguments[Arg.DST] = result.memory
     room = None
     if made.scratchpad_bytes:
-        room = Guarded(made.scratchpad, margins=ROOM)
+        room = Guarded(made.scratchpad, margins=SCRATCHPAD_MARGINS_BYTES)
         arguments[Arg.SCRATCHPAD] = room.memory
     run_once(made, arguments)
     if not result.is_intact:
