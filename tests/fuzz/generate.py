@@ -118,8 +118,7 @@ def _case(b: Builder, outputs: list[Tensor]) -> Case:
     names = [t.name for t in outputs]
     feeds: list[dict[str, np.ndarray]] = [first]
     expected: list[dict[str, Value] | None] = [{n: known[n] for n in names}]
-    is_open = any(not isinstance(size, int) for each in b.inputs for size in each.sizes)
-    for _ in range(MORE if is_open and b.chance(0.3) else 1):
+    for _ in range(MORE if _may_change(b) and b.chance(0.3) else 1):
         other, answers = _other(b, model)
         feeds.append(other)
         expected.append(answers and {n: answers[n] for n in names})
@@ -131,10 +130,10 @@ def loosen(b: Builder) -> None:
     if b.chance(0.5):
         return
     names: dict[int, str] = {}
-    most = b.choice((0.5, 0.5, 0.9))
+    probability = b.choice((0.5, 0.5, 0.9))
     for each in b.inputs:
         for axis, size in enumerate(each.tensor.shape):
-            if b.chance(most):
+            if b.chance(probability):
                 shared = not each.fixed and b.chance(0.4)
                 name = names.setdefault(size, f"d{size}") if shared else None
                 each.sizes[axis] = name or (f"{each.tensor.name}_{axis}" if b.chance(0.6) else None)
@@ -152,9 +151,9 @@ LAX = {"ScatterND", "ScatterElements", "NegativeLogLikelihoodLoss", "SoftmaxCros
 def _other(b: Builder, model: onnx.ModelProto) -> tuple[dict, dict[str, Value] | None]:
     """Return other data, of other sizes where they are unknown and everything still fits."""
     feeds: dict[str, np.ndarray] = {}
-    lax = any(node.op_type in LAX for node in b.nodes)
+    may_change = _may_change(b)
     for attempt in range(4):
-        feeds = _new_data(b, change=attempt < 2 and not lax)
+        feeds = _new_data(b, change=attempt < 2 and may_change)
         try:
             values = interpret(model, feeds)
         except RefusedError:
@@ -162,6 +161,12 @@ def _other(b: Builder, model: onnx.ModelProto) -> tuple[dict, dict[str, Value] |
         if all(finite(v) for v in values.values()) and _windows_fit(model, values):
             return feeds, values
     return feeds, None
+
+
+def _may_change(b: Builder) -> bool:
+    """Say whether data of other sizes can be judged."""
+    is_open = any(not isinstance(size, int) for each in b.inputs for size in each.sizes)
+    return is_open and not any(node.op_type in LAX for node in b.nodes)
 
 
 def _windows_fit(model: onnx.ModelProto, values: dict[str, Value]) -> bool:
