@@ -304,7 +304,8 @@ def test_windows_with_gaps_of_new_shapes(core, groups, channels, results, gaps, 
         x = {"x": image(number, 2, channels, *(2, 9, wide)[-axes:])}
         (right,) = answer(model, x)
         for _ in range(2):
-            np.testing.assert_allclose(executable.infer(x)["y"], right, 2e-4, 2e-5)
+            # Of up to 180 products, added in another order: 1e-7 of the largest each.
+            np.testing.assert_allclose(executable.infer(x)["y"], right, 1e-5, 2e-5)
 
 
 @pytest.mark.parametrize("function", ["Softplus", "Softsign", "Erf", "Tanh", "Sigmoid"])
@@ -331,4 +332,4 @@ def test_products_of_vectors_with_gaps(core, equation, sides):
     vector = np.einsum(equation, x)
     values = {"a": vector, "w": image(10, size)}
     found = infer_twice(core, model, {"x": x})["y"]
-    np.testing.assert_allclose(found, values[sides[0]] @ values[sides[1]], 1e-4, 1e-5)
+    np.testing.assert_allclose(found, values[sides[0]] @ values[sides[1]], 1e-5, 1e-5)

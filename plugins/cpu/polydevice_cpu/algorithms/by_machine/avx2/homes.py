@@ -32,7 +32,7 @@ _CLEARS = {(1, 1, 0xEF), (1, 0, 0x57)}
 class Use(NamedTuple):
     """An instruction, which vector it sets, and which ones it reads."""
 
-    each: Vector
+    instruction: Vector
     sets: int | None
     reads: tuple[int, ...]
 
@@ -80,7 +80,9 @@ class Homes:
         """
         known = _brief(parts)
         brief = [vector for vector in by_use if vector in known][: len(_BETWEEN)]
-        used = [{number for use in part if use for number in use.numbers} for part in parts]
+        used = [
+            {number for use in part if use is not None for number in use.numbers} for part in parts
+        ]
         beside = set().union(*(each for each in used if not each.isdisjoint(brief)))
         beside -= {*brief}
         if len(beside) > REGISTERS:
@@ -173,7 +175,7 @@ def _brief(parts: Sequence[Part]) -> set[int]:
     """
     found, others = set[int](), set[int]()
     for part in parts:
-        is_plain = all(use is not None and _is_plain(use.each) for use in part)
+        is_plain = all(use is not None and _is_plain(use.instruction) for use in part)
         known = set[int]()
         for use in part:
             if use is not None:
@@ -241,7 +243,7 @@ def _by_use(
     used = Counter[int]()
     starts, ends = sorted(start for start, _ in loops), sorted(end for _, end in loops)
     for use in uses:
-        place = use.each.place
+        place = use.instruction.place
         depth = bisect.bisect_right(starts, place) - bisect.bisect_right(ends, place)
         for number in use.numbers:
             used[number] += _OFTEN ** min(depth, _DEEPEST) * (2 if number in single else 1)
