@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -109,6 +111,16 @@ def test_transposed_convolutions_are_judged_as_what_computes_them():
     for end, is_wrong in ((-1, True), (0, False)):
         form = defects.Form(DataType.U8, 20, *behind, (end,), is_transposed=True)
         assert defects.is_wrong("jit_deconvolution:avx512_core_amx", form) == is_wrong
+    between = (13, 12), (39, 12), (1, 3), (3, 1), (1, 1), (0, 1), (0, 1)
+    form = defects.Form(DataType.S8, 20, *between, is_transposed=True)
+    assert defects.is_wrong("jit_deconvolution:avx512_core_vnni", form)
+
+
+def test_a_zero_point_and_two_borders_are_not_for_blocks_of_bytes():
+    sizes = (5, 12), (2, 6), (7, 5), (3, 2), (1, 2), (3, 4), (2, 3)
+    form = defects.Form(DataType.S8, 40, *sizes, has_zero=True)
+    assert defects.is_wrong("brgconv:avx512_core_vnni", form)
+    assert not defects.is_wrong("brgconv:avx512_core_vnni", replace(form, has_zero=False))
 
 
 @pytest.mark.parametrize("is_open", [False, True])
