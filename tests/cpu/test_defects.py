@@ -93,6 +93,12 @@ def test_usual_convolutions_are_computed_by_tiles(form, zero):
         assert not defects.is_wrong(code, form_of(form, zero))
 
 
+@pytest.mark.parametrize(("channels", "is_wrong"), [(63, False), (64, True), (96, True)])
+def test_points_of_few_channels_are_computed_by_tiles(channels, is_wrong):
+    form = form_of(((channels, 24), [6, 6], [1, 1], [1, 1], [1, 1], [0] * 4), 7)
+    assert defects.is_wrong("jit_1x1:avx512_core_amx", form) == is_wrong
+
+
 def test_transposed_convolutions_are_judged_as_what_computes_them():
     code = "brg_conv:avx512_core_amx+brgconv:avx512_core_amx"
     for sizes, result, begin, end, is_wrong in (
