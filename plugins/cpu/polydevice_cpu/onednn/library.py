@@ -61,6 +61,7 @@ _PROTOTYPES: dict[str, list[Any]] = {
     "post_ops_append_eltwise": [p, i, f, f],
     "post_ops_append_binary": [p, i, p],
     "post_ops_append_prelu": [p, i],
+    "set_primitive_cache_capacity": [i],
     "primitive_create": [p, p],
     "primitive_destroy": [p],
     "primitive_get_primitive_desc": [p, p],
@@ -154,6 +155,9 @@ class Library:
         for name, arguments in _PROTOTYPES.items():
             self._functions[name].argtypes = arguments
         self.set_data_handle = self._c.dnnl_memory_set_data_handle
+        # After some 1,000 networks of a process oneDNN 3.2's cache gave the code of another
+        # convolution, without an addition. What lives is shared by `Primitive.create` anyhow.
+        self.call("set_primitive_cache_capacity", 0)
         self._c.dnnl_memory_desc_get_size.restype = c.c_size_t
         self._c.dnnl_primitive_desc_query_md.restype = c.c_void_p
 

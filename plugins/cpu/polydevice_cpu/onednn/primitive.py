@@ -161,7 +161,7 @@ class Primitive:
         return self.handle.value is not None
 
     def compile(self) -> Primitive:
-        """Generate the code (0.05 to 1 ms; oneDNN caches it) and return self.
+        """Generate the code (0.05 to 1 ms) and return self.
 
         Where another thread is at it, wait for that one.
         """
