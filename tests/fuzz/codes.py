@@ -276,7 +276,7 @@ def is_of_memory(found: str) -> bool:
 
 def main() -> int:
     """Try random convolutions and products; exit status 3: something has to be passed over."""
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.codes", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="scripts/fuzz codes", description=main.__doc__)
     parser.add_argument("--minutes", type=float, default=2, help="how long (default: 2)")
     parser.add_argument("--seed", type=int, default=0, help="of everything (default: 0)")
     parser.add_argument("--start", type=int, default=0, help="number of the first case")

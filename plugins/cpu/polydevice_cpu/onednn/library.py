@@ -155,7 +155,7 @@ class Library:
         for name, arguments in _PROTOTYPES.items():
             self._functions[name].argtypes = arguments
         self.set_data_handle = self._c.dnnl_memory_set_data_handle
-        # After some 1,000 networks of a process oneDNN 3.2's cache gave the code of another
+        # After 265 to 1,400 networks of a process oneDNN 3.2's cache gave the code of another
         # convolution, without an addition. What lives is shared by `Primitive.create` anyhow.
         self.call("set_primitive_cache_capacity", 0)
         self._c.dnnl_memory_desc_get_size.restype = c.c_size_t
