@@ -68,11 +68,14 @@ def form_of(given, zero, source=DataType.U8):
 @pytest.mark.parametrize(("form", "code", "zero"), FORMS, ids=str)
 def test_it_is_known_which_code_is_wrong(form, code, zero):
     assert defects.is_wrong(code, form_of(form, zero))
-    others = {"jit:avx512_core_amx", "brgconv:avx512_core_amx"} - {code}
-    if code.startswith("jit_1x1"):
-        assert not any(defects.is_wrong(each, form_of(form, zero)) for each in others)
-    assert not defects.is_wrong("brgconv_1x1:avx512_core_amx", form_of(form, zero))
-    assert not defects.is_wrong("jit_int8:avx512_core_vnni", form_of(form, zero))
+    for other in ("brgconv_1x1:avx512_core_amx", "jit_int8:avx512_core_vnni"):
+        assert not defects.is_wrong(other, form_of(form, zero))
+
+
+@pytest.mark.parametrize("form", POINTS, ids=str)
+@pytest.mark.parametrize("code", ["jit:avx512_core_amx", "brgconv:avx512_core_amx"])
+def test_other_code_computes_points(form, code):
+    assert not defects.is_wrong(code, form_of(form, 7))
 
 
 @pytest.mark.parametrize("zero", [0, 7])
